@@ -1,0 +1,79 @@
+"""Where kx keeps its data: one folder, named by ``KX_HOME``, ``.kx`` of the current folder by default."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Home:
+    """The data folder. Nothing is created until something is written.
+
+    Attributes:
+        root: the folder itself.
+    """
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> Home:
+        """The folder that ``KX_HOME`` names, else ``.kx`` in the current folder."""
+        return cls(Path(os.environ.get("KX_HOME") or ".kx").resolve())
+
+    @property
+    def graph(self) -> Path:
+        """Named graphs: one Turtle file per ingested source, and the observations."""
+        return self.root / "graph"
+
+    @property
+    def index(self) -> Path:
+        """The vector store and the lexical index."""
+        return self.root / "index"
+
+    @property
+    def cache(self) -> Path:
+        """Compiled kernels; safe to delete at any time."""
+        return self.root / "cache"
+
+    @property
+    def runs(self) -> Path:
+        """One folder per search run."""
+        return self.root / "runs"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` (UTF-8) so that a reader sees the old file or the new one, never a part.
+
+    The parent folder is created. The data is fsynced before the rename.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def exclusive(lock_file: Path) -> Iterator[None]:
+    """Hold an advisory lock on ``lock_file`` (created when absent) for the length of the block."""
+    import fcntl
+
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock_file, "w", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(stream, fcntl.LOCK_UN)
