@@ -1,0 +1,249 @@
+"""The graph's content as typed, frozen Python values; what other packages see instead of triples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass, field
+from typing import Literal
+
+Relation = Literal["exact", "close", "broader", "narrower", "none"]
+Status = Literal["claimed", "confirmed", "corrected"]
+Comparison = Literal["<=", "<", "=", ">=", ">", "multiple-of"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a fact comes from: a document or code reference, in words, with its address if any."""
+
+    iri: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Impacts:
+    """Expected effect of a concept, 0 to 10 each (K-Search's three axes)."""
+
+    memory_bandwidth: int
+    register_pressure: int
+    compute_hw_fit: int
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A limit that code can check: ``quantity comparison value unit`` within a scope.
+
+    Attributes:
+        iri: identity.
+        label: one line in words.
+        quantity: the checked quantity's slug (``threadgroup-memory-bytes``, ``threads-per-threadgroup``,
+            ``simd-width``, ``buffer-arguments``, ``matrix-tile`` ...).
+        comparison: how the observed value must stand to ``value``.
+        value: number.
+        unit: unit of ``value`` (``B``, ``threads``, ``lanes``, ``entries``, ``elements``, ``1``).
+        scope: slug of the platform, GPU family or chip it holds for (``metal``, ``apple9``, ``m1-max``).
+        sources: at least one.
+    """
+
+    iri: str
+    label: str
+    quantity: str
+    comparison: Comparison
+    value: float
+    unit: str
+    scope: str
+    sources: tuple[Source, ...]
+
+    def holds(self, observed: float) -> bool:
+        """Whether ``observed`` (in ``unit``) satisfies the constraint."""
+        if self.comparison == "multiple-of":
+            return observed % self.value == 0
+        return {
+            "<=": observed <= self.value,
+            "<": observed < self.value,
+            "=": observed == self.value,
+            ">=": observed >= self.value,
+            ">": observed > self.value,
+        }[self.comparison]
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A language or library primitive of one platform.
+
+    Attributes:
+        iri: identity.
+        label: how one would name it in a table.
+        platform: ``cuda``, ``metal`` or ``mlx``.
+        tokens: spellings by which source code (or a user's question) shows it.
+        concepts: slugs of the concepts it realizes.
+        definition: one sentence.
+    """
+
+    iri: str
+    label: str
+    platform: str
+    tokens: tuple[str, ...]
+    concepts: tuple[str, ...]
+    definition: str = ""
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """What a CUDA primitive becomes on Metal or MLX.
+
+    Attributes:
+        iri: identity.
+        origin, target: primitives; ``target`` is None when the relation is ``none`` and nothing replaces it.
+        relation: strength of the match; ``none`` says that there is no equivalent, ``advice`` what to do.
+        advice: what to write instead, for any relation; may be empty.
+        rationale, pitfall: one or two sentences each.
+        constraints: limits that bind the target.
+        sources: at least one.
+        confidence: 0 to 1.
+        status: ``claimed``, ``confirmed`` or ``corrected``.
+        corrected_by: IRI of the mapping that corrects this one, or empty.
+    """
+
+    iri: str
+    origin: Primitive
+    target: Primitive | None
+    relation: Relation
+    advice: str
+    rationale: str
+    pitfall: str
+    constraints: tuple[Constraint, ...]
+    sources: tuple[Source, ...]
+    confidence: float
+    status: Status
+    corrected_by: str = ""
+
+
+@dataclass(frozen=True)
+class Concept:
+    """An optimization concept of the vocabulary.
+
+    Attributes:
+        slug: identity everywhere (``skos:notation``).
+        family: memory, compute, reduction, algorithm or schedule.
+        definition: what counts as present.
+        kernel_classes: slugs of the kernel classes that it serves (``scan``, ``attention`` ...).
+        bottlenecks: any of bandwidth, latency, compute, synchronization.
+        requires, conflicts, enables: slugs of concepts.
+        difficulty: 1 to 5.
+    """
+
+    slug: str
+    iri: str
+    label: str
+    family: str
+    definition: str
+    kernel_classes: tuple[str, ...]
+    bottlenecks: tuple[str, ...]
+    requires: tuple[str, ...]
+    conflicts: tuple[str, ...]
+    enables: tuple[str, ...]
+    difficulty: int
+    impacts: Impacts
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One figure of a chip with its unit and source."""
+
+    name: str
+    value: float
+    unit: str
+    source: Source
+    confidence: str
+
+
+@dataclass(frozen=True)
+class ChipProfile:
+    """An Apple (or NVIDIA) GPU.
+
+    Attributes:
+        slug: ``m1-max`` ...
+        family: slug of the GPU family (``apple7``).
+        quantities: by name; ``metalsim.cost.CHIP_QUANTITIES`` lists those that an estimate needs.
+    """
+
+    slug: str
+    iri: str
+    label: str
+    family: str
+    quantities: Dict[str, Quantity]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """How experts do it: words and a sketch in Metal."""
+
+    iri: str
+    label: str
+    text: str
+    sketch: str
+    concepts: tuple[str, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """A property that a correct or expert-grade kernel keeps; ``check`` is the id of the code that tests it."""
+
+    iri: str
+    label: str
+    text: str
+    kernel_classes: tuple[str, ...]
+    check: str
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A concept seen in a source file.
+
+    Attributes:
+        concept: slug.
+        kernel: name of the kernel or device function, empty for file scope.
+        file: path as ingested.
+        first_line, last_line: 1-based, inclusive.
+        detector: ``name@version``.
+        confidence: 0 to 1.
+        why: what convinced the detector.
+    """
+
+    concept: str
+    kernel: str
+    file: str
+    first_line: int
+    last_line: int
+    detector: str
+    confidence: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A concept tried in a search: what it gained, or how it failed.
+
+    Attributes:
+        run: run id; ``node``: world-model node.
+        concept, task, chip, backend: slugs.
+        timing: ``estimated`` or ``measured``.
+        outcome: the outcome's kind (``Scored``, ``CompileFailed`` ...).
+        ratio: time of the parent program over time of this one (>1 is a gain); 0 when not scored.
+        ratio_low, ratio_high: interval; equal to ``ratio`` where the timing is deterministic.
+    """
+
+    run: str
+    node: str
+    concept: str
+    task: str
+    chip: str
+    backend: str
+    timing: Literal["estimated", "measured"]
+    outcome: str
+    ratio: float = 0.0
+    ratio_low: float = 0.0
+    ratio_high: float = 0.0
+    extra: Dict[str, str] = field(default_factory=dict)

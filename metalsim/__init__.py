@@ -1,0 +1,1 @@
+"""Metal Shading Language on any CPU: compile, run, check and estimate compute kernels."""
