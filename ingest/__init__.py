@@ -1,0 +1,1 @@
+"""CUDA sources read as an expert reads them: kernels, primitives, optimization concepts."""
