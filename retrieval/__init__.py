@@ -1,0 +1,1 @@
+"""Finding what the graph knows: embeddings, words, and steps along its edges."""

@@ -1,0 +1,340 @@
+"""The index: entries in SQLite, their vectors in a vector store that can always be built again.
+
+The entries are the truth. Vectors are derived from them: a source whose entries changed is marked
+pending in the same transaction, and `Index.embed_pending` makes its vectors. A process that dies
+in between loses nothing, and `Index.open` needs neither torch nor chromadb.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+
+from kx.errors import DataMalformed
+from kx.paths import Home, exclusive
+from retrieval.model import Embedder, Entry, EntryKind, VectorStore
+
+CURATED = "curated"
+_SCHEMA_VERSION = 1
+_EMBED_BATCH = 64
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS sources (
+    source TEXT PRIMARY KEY,
+    digest TEXT NOT NULL,
+    version TEXT NOT NULL,
+    pending INTEGER NOT NULL,
+    removed INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS entries (
+    id TEXT PRIMARY KEY,
+    source TEXT NOT NULL REFERENCES sources (source),
+    position INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    title TEXT NOT NULL,
+    text TEXT NOT NULL,
+    concepts TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS entries_by_source ON entries (source, position);
+"""
+
+
+class ClosableStore(VectorStore, Protocol):
+    """A vector store that holds files open."""
+
+    def close(self) -> None:
+        """Release the files."""
+        ...
+
+
+StoreFactory = Callable[[Path, str], ClosableStore]
+Progress = Callable[[int, int], None]
+
+
+def embedded_text(entry: Entry) -> str:
+    """What is embedded and searched for words: the title, then the text."""
+    return f"{entry.title}. {entry.text}" if entry.text else entry.title
+
+
+class Index:
+    """Entries of the curated knowledge and of ingested sources, with their vectors.
+
+    Use `Index.open`. Not for use by several threads at once; several processes may share the folder.
+
+    Args:
+        folder: where the index lives; created at the first use.
+        embedder_factory: makes the embedder when vectors are needed.
+        store_factory: makes the vector store from its folder and the embedder's name.
+    """
+
+    def __init__(self, folder: Path, embedder_factory: Callable[[], Embedder], store_factory: StoreFactory) -> None:
+        self._folder = folder
+        self._embedder_factory = embedder_factory
+        self._store_factory = store_factory
+        self._embedder: Embedder | None = None
+        self._store: ClosableStore | None = None
+        self._database: sqlite3.Connection | None = None
+
+    @classmethod
+    def open(
+        cls,
+        home: Home,
+        embedder_factory: Callable[[], Embedder],
+        store_factory: StoreFactory | None = None,
+    ) -> Index:
+        """The index in ``home.index``. Loads neither the model nor the vector store.
+
+        Args:
+            home: data folder.
+            embedder_factory: called once, when vectors are first needed.
+            store_factory: the vector store; Chroma when None.
+        """
+        return cls(home.index, embedder_factory, store_factory or _open_chroma)
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the files; the index may be used again afterwards."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def replace_source(self, source: str, entries: Sequence[Entry], version: str = "") -> bool:
+        """Make ``entries`` the only ones of ``source``; their vectors are made by `embed_pending`.
+
+        Args:
+            source: IRI of the ingested source, or ``curated``.
+            entries: each with ``entry.source == source`` and an id that no other source uses.
+            version: of what the entries were made from; `sources` tells it.
+
+        Returns:
+            Whether anything changed; equal entries are not embedded again.
+
+        Raises:
+            ValueError: an entry of another source, or an id used twice.
+            DataMalformed: the index file cannot be used.
+        """
+        strangers = [entry.id for entry in entries if entry.source != source]
+        if strangers:
+            raise ValueError(f"entry {strangers[0]} does not belong to the source {source}")
+        digest = _digest(entries)
+        with self._transaction() as database:
+            known = database.execute(
+                "SELECT digest FROM sources WHERE source = ? AND NOT removed", (source,)
+            ).fetchone()
+            if known == (digest,):
+                database.execute("UPDATE sources SET version = ? WHERE source = ?", (version, source))
+                return False
+            _write_source(database, source, (digest, version), entries)
+        return True
+
+    def remove_source(self, source: str) -> None:
+        """Forget ``source`` and its entries; an unknown source is none to forget."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM entries WHERE source = ?", (source,))
+            database.execute("UPDATE sources SET removed = 1, pending = 1 WHERE source = ?", (source,))
+
+    def sync_curated(self, entries: Sequence[Entry]) -> bool:
+        """Make ``entries`` the curated ones; True when they differ from those indexed before."""
+        return self.replace_source(CURATED, entries)
+
+    def sources(self) -> dict[str, str]:
+        """Ingested sources, sorted, each with its version; the curated knowledge is none."""
+        with self._reading() as database:
+            rows = database.execute(
+                "SELECT source, version FROM sources WHERE NOT removed AND source != ? ORDER BY source", (CURATED,)
+            ).fetchall()
+        return dict(rows)
+
+    def entries(self) -> list[Entry]:
+        """All entries, in the order of their sources' names and as given within a source."""
+        return self._select("ORDER BY source, position", ())
+
+    def pending_count(self) -> int:
+        """Number of entries that `embed_pending` would embed, as far as the entries tell."""
+        with self._reading() as database:
+            row = database.execute("SELECT count(*) FROM entries JOIN sources USING (source) WHERE pending").fetchone()
+        return int(row[0])
+
+    def embed_pending(self, progress: Progress | None = None) -> int:
+        """Make the vectors that are missing, also when the vector store was deleted.
+
+        Args:
+            progress: called with (entries done, entries to do).
+
+        Returns:
+            How many entries were embedded.
+
+        Raises:
+            ModelMissing: the embedding model is absent or not the expected one.
+            DataMalformed: the index cannot be used, or was built with another model.
+        """
+        with exclusive(self._folder / "lock"):
+            store = self._open_store()
+            self._mark_lost_vectors(store)
+            todo = self.pending_count()
+            done = 0
+            for source, removed in self._pending_sources():
+                entries = self._select("WHERE source = ? ORDER BY position", (source,))
+                vectors = []
+                for start in range(0, len(entries), _EMBED_BATCH):
+                    batch = entries[start : start + _EMBED_BATCH]
+                    vectors.append(self._open_embedder().embed([embedded_text(entry) for entry in batch]))
+                    done += len(batch)
+                    if progress is not None:
+                        progress(done, todo)
+                merged = np.concatenate(vectors) if vectors else np.zeros((0, 1), dtype=np.float32)
+                store.replace(source, entries, merged)
+                self._settle(source, _digest(entries), removed)
+        return done
+
+    def nearest(self, text: str, count: int) -> list[tuple[str, float]]:
+        """Up to ``count`` (entry id, cosine similarity) pairs, best first; embeds what is pending before."""
+        self.embed_pending()
+        return self._open_store().nearest(self._open_embedder().embed([text])[0], count)
+
+    def _select(self, tail: str, parameters: tuple[str, ...]) -> list[Entry]:
+        with self._reading() as database:
+            rows = database.execute(
+                f"SELECT id, kind, title, text, source, concepts FROM entries {tail}", parameters
+            ).fetchall()
+        return [_entry_from_row(row) for row in rows]
+
+    def _pending_sources(self) -> list[tuple[str, bool]]:
+        with self._reading() as database:
+            rows = database.execute("SELECT source, removed FROM sources WHERE pending ORDER BY source").fetchall()
+        return [(source, bool(removed)) for source, removed in rows]
+
+    def _settle(self, source: str, digest: str, removed: bool) -> None:
+        with self._transaction() as database:
+            if removed:
+                database.execute("DELETE FROM sources WHERE source = ? AND removed", (source,))
+            else:
+                # Only if the entries are still those embedded: another process may have replaced them.
+                database.execute("UPDATE sources SET pending = 0 WHERE source = ? AND digest = ?", (source, digest))
+
+    def _mark_lost_vectors(self, store: VectorStore) -> None:
+        with self._transaction() as database:
+            (expected,) = database.execute(
+                "SELECT count(*) FROM entries JOIN sources USING (source) WHERE NOT pending"
+            ).fetchone()
+            (pending,) = database.execute("SELECT count(*) FROM sources WHERE pending").fetchone()
+            size = store.size()
+            if size < expected or (size != expected and not pending):
+                database.execute("UPDATE sources SET pending = 1")
+
+    def _open_embedder(self) -> Embedder:
+        if self._embedder is None:
+            self._embedder = self._embedder_factory()
+        return self._embedder
+
+    def _open_store(self) -> ClosableStore:
+        if self._store is None:
+            self._store = self._store_factory(self._folder / "vectors", self._open_embedder().name)
+        return self._store
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._database is not None:
+            return self._database
+        self._folder.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(self._folder / "entries.sqlite", isolation_level=None, timeout=30)
+        try:
+            _prepare(database, self._folder)
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+        return database
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            yield self._connect()
+        except sqlite3.Error as exc:
+            raise DataMalformed(
+                f"the index file {self._folder / 'entries.sqlite'} cannot be used: {exc}",
+                _rebuild_hint(self._folder),
+            ) from exc
+        except OSError as exc:
+            raise DataMalformed(
+                f"the index folder {self._folder} cannot be used: {exc.strerror}",
+                "make it writable, or set KX_HOME to a folder that is",
+            ) from exc
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._reading() as database:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+
+
+def _open_chroma(folder: Path, model: str) -> ClosableStore:
+    from retrieval.chroma import ChromaStore
+
+    return ChromaStore(folder, model)
+
+
+def _prepare(database: sqlite3.Connection, folder: Path) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version not in (0, _SCHEMA_VERSION):
+        raise DataMalformed(
+            f"the index in {folder} has layout {version}, this kx knows {_SCHEMA_VERSION}", _rebuild_hint(folder)
+        )
+    if version == 0:
+        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
+
+
+def _rebuild_hint(folder: Path) -> str:
+    return f"delete {folder}: the next kx query builds it again from the graph"
+
+
+def _write_source(
+    database: sqlite3.Connection, source: str, identity: tuple[str, str], entries: Sequence[Entry]
+) -> None:
+    database.execute("DELETE FROM entries WHERE source = ?", (source,))
+    database.execute(
+        "INSERT INTO sources (source, digest, version, pending) VALUES (?, ?, ?, 1) ON CONFLICT (source) "
+        "DO UPDATE SET digest = excluded.digest, version = excluded.version, pending = 1, removed = 0",
+        (source, *identity),
+    )
+    try:
+        database.executemany(
+            "INSERT INTO entries (id, source, position, kind, title, text, concepts) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (entry.id, source, position, entry.kind, entry.title, entry.text, json.dumps(entry.concepts))
+                for position, entry in enumerate(entries)
+            ],
+        )
+    except sqlite3.IntegrityError as exc:
+        raise ValueError(f"an entry id of {source} is used twice") from exc
+
+
+def _entry_from_row(row: tuple[str, EntryKind, str, str, str, str]) -> Entry:
+    iri, kind, title, text, source, concepts = row
+    return Entry(iri, kind, title, text, source, tuple(json.loads(concepts)))
+
+
+def _digest(entries: Sequence[Entry]) -> str:
+    rows = [[entry.id, entry.kind, entry.title, entry.text, list(entry.concepts)] for entry in entries]
+    return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
