@@ -178,7 +178,8 @@ def _task_from(folder: Path, data: dict[str, Any]) -> Task:
     }  # fmt: skip
     unknown = sorted(set(data) - known)
     if unknown:
-        raise DataMalformed(f"{folder.name}/task.toml: unknown key {unknown[0]!r}", f"known: {', '.join(sorted(known))}")
+        hint = f"known: {', '.join(sorted(known))}"
+        raise DataMalformed(f"{folder.name}/task.toml: unknown key {unknown[0]!r}", hint)
     outputs = tuple(_tensor(item) for item in data["outputs"])
     stage = data["seed"]
     seed = Program(

@@ -41,7 +41,9 @@ def scale_error(
     return float(magnitude[worst]), mean, tuple(int(index) for index in worst)
 
 
-def compare(task: Task, case: Case, outputs: Arrays, reference: Mapping[str, npt.NDArray[np.float64]]) -> Mismatch | float:
+def compare(
+    task: Task, case: Case, outputs: Arrays, reference: Mapping[str, npt.NDArray[np.float64]]
+) -> Mismatch | float:
     """The first output beyond tolerance as a ``Mismatch``, else the largest error over its tolerance (<= 1).
 
     ``outputs`` may hold fewer outputs than the task has only by mistake: a missing one is a mismatch.

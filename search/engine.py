@@ -1,0 +1,287 @@
+"""Algorithm 1 of K-Search: select an action, refine it until improvement stagnates, evolve the world model.
+
+The engine decides as a function of the configuration, the knowledge fixed in run.json and the outcomes so
+far, and of nothing else. So a killed run resumes by deciding again from the start with the logged outcomes
+at hand: what was evaluated is not evaluated again, and the same best is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kx.errors import KxError, RunCorrupt
+from search.authors import Author, Edit
+from search.evaluation.pool import Evaluated
+from search.outcome import (
+    Outcome,
+    Rejected,
+    Scored,
+    describe,
+    kind_of,
+    outcome_from_json,
+    outcome_to_json,
+    score_against,
+)
+from search.planners import Planner
+from search.program import Program
+from search.run_store import Run
+from search.task import Task
+from search.world_model import Attempt, Node, WorldModel
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop.
+
+    Attributes:
+        evaluations: most programs to evaluate, the seed included.
+        attempts_per_node: most programs per action (local refinement).
+        batch: programs evaluated side by side; refinement looks at results after each batch.
+        patience: rounds without a new best after which the search ends.
+        min_gain: a program is an improvement if its score exceeds the best by this factor.
+    """
+
+    evaluations: int = 60
+    attempts_per_node: int = 4
+    batch: int = 2
+    patience: int = 10
+    min_gain: float = 1.005
+
+
+class Evaluator(Protocol):
+    """Evaluates programs side by side (``WorkerPool``)."""
+
+    def evaluate(self, jobs: Sequence[tuple[Program, int]]) -> Any:
+        """Yields (index, Evaluated) in the order of ``jobs``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who does the work.
+
+    Attributes:
+        planner, author, evaluator: see their protocols.
+        preflight: the first broken hard constraint of a program, or None.
+        prompt: renders the prompt of an action: (node, parent program, parent outcome) -> text.
+        watch: told about each event, for a live view; may do nothing.
+    """
+
+    planner: Planner
+    author: Author
+    evaluator: Evaluator
+    preflight: Callable[[Program], Rejected | None]
+    prompt: Callable[[WorldModel, Node, Program, Scored], str]
+    watch: Callable[[str, dict[str, Any]], None] = lambda kind, fields: None
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a finished search found.
+
+    Attributes:
+        best: the program; outcome, score: of it; score is against the seed.
+        seed: the seed's outcome; evaluations: programs evaluated or rejected in the whole run.
+        repeated: evaluations taken from the log of an earlier part of the run.
+        stopped_because: in words.
+    """
+
+    best: Program
+    outcome: Scored
+    score: float
+    seed: Scored
+    evaluations: int
+    repeated: int
+    stopped_because: str
+    model: WorldModel
+
+
+@dataclass
+class Engine:
+    """One search. ``run`` is its folder; outcomes already in its log are not evaluated again."""
+
+    task: Task
+    run: Run
+    crew: Crew
+    budget: Budget
+    seed: int = 0
+    model: WorldModel = field(default_factory=WorldModel)
+    _outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _logged: dict[str, Outcome] = field(default_factory=dict)
+    _programs: dict[str, Program] = field(default_factory=dict)
+    _repeated: int = 0
+
+    def search(self) -> SearchResult:
+        """Run to the end of the budget.
+
+        Raises:
+            KxError: the seed itself does not pass the gates: the task is broken, not a candidate.
+        """
+        self.run.drop_partial_event()
+        for event in self.run.events():
+            if event["kind"] == "evaluated":
+                self._logged[event["program"]] = _logged_outcome(self.run, event)
+        seed_outcome = self._plant_seed()
+        stopped = "no action is left to try"
+        quiet_rounds = 0
+        while (node := self._next_node()) is not None:
+            if len(self._outcomes) >= self.budget.evaluations:
+                stopped = f"the budget of {self.budget.evaluations} evaluations is used up"
+                break
+            if quiet_rounds >= self.budget.patience:
+                stopped = f"no improvement in {quiet_rounds} rounds"
+                break
+            self.model.round += 1
+            best_before = self.model.best().score or 0.0
+            closed = self._try(node, seed_outcome)
+            improved = (closed.score or 0.0) > best_before * self.budget.min_gain
+            quiet_rounds = 0 if improved else quiet_rounds + 1
+            self._evolve(closed)
+        return self._finish(seed_outcome, stopped)
+
+    def _plant_seed(self) -> Scored:
+        program = self.task.seed
+        outcome = self._evaluate_all([program], "n0")[0]
+        if not isinstance(outcome, Scored):
+            raise KxError(
+                f"the seed of {self.task.name} does not pass the gates: {describe(outcome)}",
+                "this is a fault of the task or of this machine, not of the search",
+            )
+        root = self.model.plant(program.digest, 1.0, describe(outcome))
+        self.crew.planner.propose(self.model, root, program, outcome)
+        self.run.save_world_model(self.model.to_json())
+        return outcome
+
+    def _next_node(self) -> Node | None:
+        """The most promising open node; when the frontier is empty, more proposals below the best nodes first."""
+        node = self.model.select()
+        if node is not None:
+            return node
+        scored = sorted(
+            (item for item in self.model.nodes.values() if item.status == "closed"),
+            key=lambda item: -(item.score or 0.0),
+        )
+        for parent in scored:
+            program, outcome = self._programs[parent.program], self._outcomes[parent.program]
+            if isinstance(outcome, Scored) and self.crew.planner.propose(self.model, parent, program, outcome):
+                return self.model.select()
+        return None
+
+    def _try(self, node: Node, seed_outcome: Scored) -> Node:
+        """Local refinement: evaluate the action's programs in batches until one brings no improvement."""
+        parent = self.model.nodes[node.parent or ""]
+        program, outcome = self._programs[parent.program], self._outcomes[parent.program]
+        if not isinstance(outcome, Scored):
+            raise RunCorrupt(f"run {self.run.id}: node {parent.id} has no score", "start a new run")
+        prompt = self.run.save_prompt(self.crew.prompt(self.model, node, program, outcome))
+        self._tell("selected", node=node.id, title=node.action.title, priority=round(self.model.priority(node), 3))
+        attempts: list[Attempt] = []
+        best: float | None = None
+        for batch in self._batches(node, program):
+            results = self._evaluate_all(batch, node.id)
+            attempts += [self._attempt(item, result, seed_outcome) for item, result in zip(batch, results, strict=True)]
+            scores = [attempt.score for attempt in attempts if attempt.score is not None]
+            top = max(scores, default=None)
+            if top is None or (best is not None and top <= best * self.budget.min_gain):
+                break
+            best = top
+        return self.model.close(node.id, attempts, prompt)
+
+    def _batches(self, node: Node, parent: Program) -> list[list[Program]]:
+        """Fresh programs of the action, within the budget, in batches."""
+        edit = Edit(node.action.concepts, node.action.changes, node.action.title)
+        first = self.crew.author.write(parent, edit)
+        rng = random.Random(f"{self.seed}/{node.id}/{first.digest}")
+        more = self.crew.author.variations(parent, edit, self.budget.attempts_per_node - 1, rng)
+        fresh: dict[str, Program] = {}
+        for program in (first, *more):
+            if program.digest not in self._outcomes:
+                fresh.setdefault(program.digest, program)
+        left = max(1, self.budget.evaluations - len(self._outcomes))
+        programs = list(fresh.values())[:left] or [first]
+        return [programs[i : i + self.budget.batch] for i in range(0, len(programs), self.budget.batch)]
+
+    def _attempt(self, program: Program, outcome: Outcome, seed_outcome: Scored) -> Attempt:
+        score = score_against(outcome, seed_outcome) if isinstance(outcome, Scored) else None
+        return Attempt(program.digest, kind_of(outcome), score, describe(outcome))
+
+    def _evaluate_all(self, programs: Sequence[Program], node: str) -> list[Outcome]:
+        """Outcomes in order; known ones from memory or the log, others from pre-flight or the evaluator."""
+        jobs: list[tuple[Program, int]] = []
+        for program in programs:
+            self.run.save_program(program)
+            self._programs[program.digest] = program
+            if program.digest in self._outcomes:
+                continue
+            if program.digest in self._logged:
+                self._outcomes[program.digest] = self._logged[program.digest]
+                self._repeated += 1
+                self._watch("replayed", node, program, self._logged[program.digest])
+                continue
+            rejected = self.crew.preflight(program)
+            if rejected is not None:
+                self._record(node, program, Evaluated(rejected, 0, 0.0))
+            else:
+                jobs.append((program, evaluation_seed(self.seed, program)))
+        for index, evaluated in self.crew.evaluator.evaluate(jobs):
+            self._record(node, jobs[index][0], evaluated)
+        return [self._outcomes[program.digest] for program in programs]
+
+    def _record(self, node: str, program: Program, evaluated: Evaluated) -> None:
+        self._outcomes[program.digest] = evaluated.outcome
+        self.run.append(
+            "evaluated", node=node, program=program.digest, author=program.author, seed=evaluated.seed,
+            seconds=round(evaluated.seconds, 3), outcome=outcome_to_json(evaluated.outcome),
+        )  # fmt: skip
+        self._watch("evaluated", node, program, evaluated.outcome)
+
+    def _watch(self, kind: str, node: str, program: Program, outcome: Outcome) -> None:
+        fields = {"node": node, "program": program, "outcome": outcome, "evaluations": len(self._outcomes)}
+        self.crew.watch(kind, fields)
+
+    def _evolve(self, closed: Node) -> None:
+        self.crew.planner.revise(self.model, closed)
+        if closed.status == "closed":
+            program, outcome = self._programs[closed.program], self._outcomes[closed.program]
+            if isinstance(outcome, Scored):
+                self.crew.planner.propose(self.model, closed, program, outcome)
+        self._tell("closed", node=closed.id, status=closed.status, score=closed.score, best=self.model.best().id)
+        self.run.save_world_model(self.model.to_json())
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        """Log a decision; decisions are for readers, only outcomes are read back."""
+        if not self._replaying():
+            self.run.append(kind, round=self.model.round, **fields)
+        self.crew.watch(kind, fields)
+
+    def _replaying(self) -> bool:
+        return len(self._outcomes) < len(self._logged)
+
+    def _finish(self, seed_outcome: Scored, stopped: str) -> SearchResult:
+        best = self.model.best()
+        outcome = self._outcomes[best.program]
+        if not isinstance(outcome, Scored):
+            raise RunCorrupt(f"run {self.run.id}: the best node {best.id} has no score", "start a new run")
+        self.run.save_world_model(self.model.to_json())
+        count = len(self._outcomes)
+        self.run.append("stopped", because=stopped, best=best.program, score=best.score, evaluations=count)
+        return SearchResult(
+            self._programs[best.program], outcome, best.score or 1.0, seed_outcome,
+            count, self._repeated, stopped, self.model,
+        )  # fmt: skip
+
+
+def evaluation_seed(run_seed: int, program: Program) -> int:
+    """The seed that draws a program's inputs: fixed by the run and the program, unknown to the program."""
+    return int.from_bytes(hashlib.sha256(f"{run_seed}/{program.digest}".encode()).digest()[:4], "big")
+
+
+def _logged_outcome(run: Run, event: dict[str, Any]) -> Outcome:
+    try:
+        return outcome_from_json(event["outcome"])
+    except KeyError as exc:
+        raise RunCorrupt(f"run {run.id}: an evaluated event misses {exc}", "start a new run") from exc
