@@ -1,0 +1,410 @@
+"""The knowledge graph as the rest of kx sees it: typed questions, typed answers."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from kgraph.decode import GraphReader, slug_of
+from kgraph.lookup import TermAnswer, TokenIndex
+from kgraph.model import (
+    Assertion,
+    ChipProfile,
+    Concept,
+    Constraint,
+    Evidence,
+    Mapping,
+    Observation,
+    Pattern,
+    Primitive,
+)
+from kgraph.names import CURATED, OBSERVATIONS, PREFIXES, schema
+from kgraph.records import (
+    SourceRecord,
+    observation_iri,
+    observation_triples,
+    read_evidence,
+    read_observation,
+    source_triples,
+)
+from kgraph.store import FileGraphStore, GraphStore
+from kgraph.triples import TripleIndex, Value
+from kx.errors import InputError, UnknownName
+from kx.paths import Home
+
+if TYPE_CHECKING:
+    from rdflib import Dataset
+
+_FILES = "urn:kx:file:"
+T = TypeVar("T")
+_RELATION_RANK = {"exact": 0, "close": 1, "narrower": 2, "broader": 3, "none": 4}
+
+
+@dataclass(frozen=True)
+class GraphStats:
+    """Sizes of the graph.
+
+    Attributes:
+        triples: in all named graphs together.
+        curated: triples of the curated graph.
+        nodes: nodes of each class of the schema in the curated graph.
+        sources: ingested files; ``evidence``: concepts seen in them; ``observations``: of searches.
+    """
+
+    triples: int
+    curated: int
+    nodes: dict[str, int]
+    sources: int
+    evidence: int
+    observations: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a SPARQL answer as text, under the names of its variables."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class KnowledgeGraph:
+    """Curated knowledge, ingested sources and observations, behind typed questions.
+
+    What is read is kept for the life of the object; what this object writes it also sees. Changes of
+    other processes are seen by a new one.
+    """
+
+    def __init__(self, store: GraphStore) -> None:
+        self.store = store
+        self._ingested: TripleIndex | None = None
+        self._observed: TripleIndex | None = None
+
+    @classmethod
+    def open(cls, home: Home) -> KnowledgeGraph:
+        """The graph of a data folder; reads nothing yet.
+
+        Later calls raise DataMalformed, naming file and line, when a Turtle file does not parse.
+        """
+        return cls(FileGraphStore(home))
+
+    # --- curated knowledge ---
+
+    @cached_property
+    def reader(self) -> GraphReader:
+        """Typed access to the nodes of the curated graph."""
+        return GraphReader(TripleIndex(self.store.read(CURATED)))
+
+    @cached_property
+    def _concepts(self) -> dict[str, Concept]:
+        return {concept.slug: concept for concept in map(self.reader.concept, self._instances("Concept"))}
+
+    def concepts(self) -> tuple[Concept, ...]:
+        """Every optimization concept, by slug."""
+        return tuple(self._concepts[slug] for slug in sorted(self._concepts))
+
+    def concept(self, slug: str) -> Concept:
+        """One concept.
+
+        Raises:
+            UnknownName: no concept has this slug; the hint names near ones.
+        """
+        return _named(self._concepts, slug, "concept")
+
+    def concepts_for_class(self, kernel_class: str) -> tuple[Concept, ...]:
+        """Concepts that serve a kernel class (``scan``, ``attention`` ...), by slug.
+
+        Raises:
+            UnknownName: no such kernel class.
+        """
+        _named(dict.fromkeys(self.kernel_classes(), kernel_class), kernel_class, "kernel class")
+        return tuple(concept for concept in self.concepts() if kernel_class in concept.kernel_classes)
+
+    def kernel_classes(self) -> tuple[str, ...]:
+        """Slugs of the kernel classes."""
+        return tuple(slug_of(iri) for iri in self._instances("KernelClass"))
+
+    def primitives(self, platform: str = "") -> tuple[Primitive, ...]:
+        """Primitives, of one platform (``cuda``, ``metal``, ``mlx``) or of all."""
+        found = map(self.reader.primitive, self._instances("Primitive"))
+        return tuple(primitive for primitive in found if platform in ("", primitive.platform))
+
+    def primitive_tokens(self) -> dict[str, str]:
+        """CUDA spellings as they stand in source code, with the IRI of the primitive each one shows.
+
+        A PTX token (``cp.async``) also stands for the mnemonics that refine it; ``primitive_of`` knows.
+        """
+        index = self.reader.index
+        tokens: dict[str, str] = {}
+        for primitive in self.primitives("cuda"):
+            for token in index.texts(primitive.iri, schema("token")):
+                tokens.setdefault(token, primitive.iri)
+        return tokens
+
+    def primitive_of(self, token: str) -> str:
+        """IRI of the CUDA primitive that a source token or a full PTX mnemonic shows, or empty."""
+        known = self.primitive_tokens().get(token)
+        if known:
+            return known
+        found = self._tokens.mnemonic(token)
+        return found[0].iri if found else ""
+
+    @cached_property
+    def _mappings(self) -> tuple[Mapping, ...]:
+        return tuple(map(self.reader.mapping, self._instances("Mapping")))
+
+    def mappings(self, concepts: Iterable[str] | None = None) -> tuple[Mapping, ...]:
+        """All mappings, or those of primitives that realize one of ``concepts``; best first."""
+        if concepts is None:
+            return self._mappings
+        wanted = set(concepts)
+        return _ordered(mapping for mapping in self._mappings if wanted & set(mapping.origin.concepts))
+
+    @cached_property
+    def _tokens(self) -> TokenIndex:
+        index = self.reader.index
+        return TokenIndex((p, index.texts(p.iri, schema("token"))) for p in self.primitives())
+
+    def lookup(self, term: str) -> TermAnswer:
+        """What a CUDA term is on Metal, or which Metal or MLX primitive answers to the term.
+
+        Takes a token as it stands in source code (any case, with arguments or template arguments), a PTX
+        mnemonic with modifiers, a wildcard (``__shfl_*``), a name as people write it (``warp reduce``),
+        or a concept's slug.
+        """
+        found = self._tokens.find(term)
+        by_iri = {primitive.iri: rank for rank, primitive in enumerate(found)}
+        mappings = [m for m in self._mappings if m.origin.iri in by_iri]
+        mappings.sort(key=lambda m: by_iri[m.origin.iri])
+        if not mappings:
+            mappings = [m for m in self._mappings if m.target is not None and m.target.iri in by_iri]
+        if not mappings and term.strip().lower() in self._concepts:
+            mappings = list(self.mappings([term.strip().lower()]))
+            return TermAnswer(term, tuple(mappings))
+        if mappings:
+            return TermAnswer(term, _ordered(mappings, by_iri))
+        return TermAnswer(term, (), self._near(term))
+
+    def _near(self, term: str) -> tuple[str, ...]:
+        slugs = difflib.get_close_matches(term.strip().lower(), list(self._concepts), n=2, cutoff=0.75)
+        return tuple(dict.fromkeys([*self._tokens.near(term), *slugs]))[:4]
+
+    def constraints(self, scopes: Iterable[str] = ()) -> tuple[Constraint, ...]:
+        """Limits of the named scopes (``metal``, ``mlx``, ``apple9``, ``m1-max``), or all limits."""
+        wanted = set(scopes)
+        found = map(self.reader.constraint, self._instances("Constraint"))
+        return tuple(constraint for constraint in found if not wanted or constraint.scope in wanted)
+
+    def scopes_of(self, chip: str) -> tuple[str, ...]:
+        """Scopes whose limits bind a kernel on a chip: platform, GPU family, chip.
+
+        Raises:
+            UnknownName: no such chip.
+        """
+        profile = self.chip(chip)
+        index = self.reader.index
+        platforms = [slug_of(node) for node in index.nodes(profile.iri, schema("platform"))]
+        return (*platforms, profile.family, profile.slug)
+
+    def chips(self) -> tuple[ChipProfile, ...]:
+        """Every chip, by slug."""
+        return tuple(map(self.reader.chip, self._instances("Chip")))
+
+    def chip(self, slug: str) -> ChipProfile:
+        """One chip with its quantities.
+
+        Raises:
+            UnknownName: no such chip; the hint names near ones.
+        """
+        return _named({chip.slug: chip for chip in self.chips()}, slug, "chip")
+
+    def patterns(self, concepts: Iterable[str] | None = None) -> tuple[Pattern, ...]:
+        """Patterns of some concepts, those that share most concepts first; or all patterns."""
+        found = list(map(self.reader.pattern, self._instances("Pattern")))
+        if concepts is None:
+            return tuple(found)
+        wanted = set(concepts)
+        shared = [(len(wanted & set(pattern.concepts)), pattern) for pattern in found]
+        return tuple(pattern for n, pattern in sorted(shared, key=lambda pair: (-pair[0], pair[1].iri)) if n)
+
+    def assertions(self, kernel_class: str = "") -> tuple[Assertion, ...]:
+        """Properties that kernels of a class keep, or all of them."""
+        found = map(self.reader.assertion, self._instances("Assertion"))
+        return tuple(a for a in found if not kernel_class or kernel_class in a.kernel_classes)
+
+    def describe(self, iri: str) -> dict[str, list[Value]]:
+        """Everything the graph says about a node, by property; prefixed names (``concept:...``) work too.
+
+        Raises:
+            UnknownName: no such node.
+        """
+        prefix, _, local = iri.partition(":")
+        full = PREFIXES[prefix] + local if prefix in PREFIXES else iri
+        for index in (self.reader.index, self._sources_index, self._observations_index):
+            if full in index:
+                return index.properties(full)
+        raise UnknownName(f"no node {iri} in the graph", "kx graph stats names the classes; kx map finds primitives")
+
+    def _instances(self, class_name: str) -> list[str]:
+        return self.reader.index.instances(schema(class_name))
+
+    # --- ingested sources ---
+
+    @property
+    def _sources_index(self) -> TripleIndex:
+        if self._ingested is None:
+            names = self.store.names(_FILES)
+            self._ingested = TripleIndex(triple for name in names for triple in self.store.read(name))
+        return self._ingested
+
+    def replace_source(self, record: SourceRecord) -> None:
+        """Make ``record`` all that is known of its file.
+
+        Raises:
+            UnknownName: evidence names a concept that the graph lacks.
+        """
+        for evidence in record.evidence:
+            self.concept(evidence.concept)
+        self.store.replace(record.iri, source_triples(record))
+        self._ingested = None
+
+    def remove_source(self, iri: str) -> bool:
+        """Forget an ingested file; whether it was known."""
+        self._ingested = None
+        return self.store.remove(iri)
+
+    def sources(self) -> dict[str, tuple[str, str]]:
+        """Ingested files with (sha256, detector version)."""
+        index = self._sources_index
+        return {
+            index.text(iri, schema("path")): (
+                index.text(iri, schema("sha256")),
+                index.text(f"{iri}:reading", schema("detectorVersion")),
+            )
+            for iri in index.instances(schema("SourceFile"))
+        }
+
+    def evidence(self, concept: str | None = None) -> tuple[Evidence, ...]:
+        """Concepts seen in ingested sources, surest first; of one concept or of all.
+
+        Raises:
+            UnknownName: no such concept.
+        """
+        index = self._sources_index
+        if concept is None:
+            nodes = index.instances(schema("Evidence"))
+        else:
+            nodes = index.pointing(schema("concept"), self.concept(concept).iri)
+        found = [read_evidence(index, node) for node in nodes]
+        return tuple(sorted(found, key=lambda e: (-e.confidence, e.file, e.first_line, e.concept)))
+
+    # --- observations ---
+
+    @property
+    def _observations_index(self) -> TripleIndex:
+        if self._observed is None:
+            names = self.store.names(OBSERVATIONS)
+            self._observed = TripleIndex(triple for name in names for triple in self.store.read(name))
+        return self._observed
+
+    def add_observation(self, observation: Observation) -> None:
+        """Record an observation; one of the same run, node, concept and target is replaced.
+
+        Raises:
+            UnknownName: no such concept.
+        """
+        self.concept(observation.concept)
+        iri, added = observation_iri(observation), observation_triples(observation)
+        self.store.update(
+            OBSERVATIONS + observation.run, lambda old: [triple for triple in old if triple[0] != iri] + added
+        )
+        self._observed = None
+
+    def observations(
+        self,
+        concept: str | None = None,
+        task: str | None = None,
+        chip: str | None = None,
+        backend: str | None = None,
+    ) -> tuple[Observation, ...]:
+        """Observations that match every given slug, in the order of run and node."""
+        index = self._observations_index
+        found = [read_observation(index, node) for node in index.instances(schema("Observation"))]
+        wanted = {"concept": concept, "task": task, "chip": chip, "backend": backend}
+        return tuple(
+            observation
+            for observation in sorted(found, key=lambda o: (o.run, o.node, o.concept, o.backend))
+            if all(value in (None, getattr(observation, name)) for name, value in wanted.items())
+        )
+
+    # --- the graph as a whole ---
+
+    def triple_count(self) -> int:
+        """Triples in all named graphs together."""
+        return len(self.reader.index) + len(self._sources_index) + len(self._observations_index)
+
+    def stats(self) -> GraphStats:
+        """Sizes."""
+        classes = ("Concept", "Primitive", "Mapping", "Constraint", "Pattern", "Assertion", "Chip", "Quantity",
+                   "KernelClass", "Source")  # fmt: skip
+        return GraphStats(
+            triples=self.triple_count(),
+            curated=len(self.reader.index),
+            nodes={name: len(self._instances(name)) for name in classes},
+            sources=len(self._sources_index.instances(schema("SourceFile"))),
+            evidence=len(self._sources_index.instances(schema("Evidence"))),
+            observations=len(self._observations_index.instances(schema("Observation"))),
+        )
+
+    def dataset(self) -> Dataset:
+        """All named graphs as an rdflib dataset; its default graph is their union."""
+        return self.store.dataset()
+
+    def select(self, query: str) -> Table:
+        """Answer of a SPARQL SELECT or ASK over all graphs; the prefixes of ``kgraph.names`` are bound.
+
+        Raises:
+            InputError: the query does not parse, or is neither SELECT nor ASK.
+        """
+        from pyparsing.exceptions import ParseException
+
+        try:
+            result = self.dataset().query(query)
+        except ParseException as error:
+            raise InputError(f"the query does not parse: {error}", "it must be a SPARQL 1.1 SELECT or ASK") from error
+        if result.type == "ASK":
+            return Table(("answer",), ((str(bool(result.askAnswer)).lower(),),))
+        if result.type != "SELECT":
+            raise InputError("only SELECT and ASK give a table", "use kx graph export for triples")
+        columns = tuple(str(variable) for variable in result.vars or ())
+        rows = tuple(tuple("" if cell is None else str(cell) for cell in row) for row in result)  # type: ignore[union-attr]
+        return Table(columns, rows)
+
+
+def _named(known: dict[str, T], name: str, kind: str) -> T:
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    listed = near or sorted(known)
+    hint = ("did you mean " if near else "known: ") + ", ".join(listed)
+    raise UnknownName(f"no {kind} named {name!r}", hint)
+
+
+def _ordered(mappings: Iterable[Mapping], rank: dict[str, int] | None = None) -> tuple[Mapping, ...]:
+    """Best first: by match rank, then what stands before what was corrected, then strength and confidence."""
+    found = list(mappings)
+    ranks = rank or {}
+
+    def key(mapping: Mapping) -> tuple[bool, int, int, float, str]:
+        superseded = bool(mapping.corrected_by)
+        return (
+            superseded,
+            ranks.get(mapping.origin.iri, 0),
+            _RELATION_RANK[mapping.relation],
+            -mapping.confidence,
+            mapping.iri,
+        )
+
+    return tuple(sorted(found, key=key))

@@ -1,0 +1,134 @@
+"""From a word of CUDA source, or of a user's question, to primitives of the graph."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kgraph.model import Mapping, Primitive
+
+_ARGUMENTS = re.compile(r"\s*[(<\[].*$", re.DOTALL)
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class TermAnswer:
+    """What the graph says of a term.
+
+    Attributes:
+        query: as asked.
+        mappings: best match first; a corrected claim after what corrects it.
+        did_you_mean: near spellings, when nothing matched.
+    """
+
+    query: str
+    mappings: tuple[Mapping, ...]
+    did_you_mean: tuple[str, ...] = ()
+
+
+def normalized(term: str) -> str:
+    """Lower case, no surrounding space or quotes, and without arguments, template arguments or subscript.
+
+    ``__shfl_xor_sync(mask, v, 1)`` gives ``__shfl_xor_sync``; ``<<<grid, block>>>`` stays as it is.
+    """
+    text = term.strip().strip("`'\"").lower()
+    bare = _ARGUMENTS.sub("", text).rstrip(" ;:")
+    return bare or text
+
+
+class TokenIndex:
+    """Primitives by the spellings that show them."""
+
+    def __init__(self, primitives: Iterable[tuple[Primitive, tuple[str, ...]]]) -> None:
+        """Args: pairs of a primitive and those of its tokens that stand in source code."""
+        self._names: dict[str, list[Primitive]] = defaultdict(list)
+        self._words: dict[str, list[Primitive]] = defaultdict(list)
+        self._mnemonics: list[tuple[tuple[str, ...], Primitive]] = []
+        self.spellings: dict[str, str] = {}
+        for primitive, source_tokens in primitives:
+            for name in (*primitive.tokens, primitive.label):
+                for form in {name.strip().lower(), normalized(name)}:
+                    if primitive not in self._names[form]:
+                        self._names[form].append(primitive)
+                    self.spellings.setdefault(form, name)
+                words = _words(name)
+                if words and primitive not in self._words[words]:
+                    self._words[words].append(primitive)
+            for token in source_tokens:
+                if "." in token:
+                    self._mnemonics.append((tuple(token.lower().split(".")), primitive))
+
+    def find(self, term: str) -> list[Primitive]:
+        """Primitives that a term names, best first; empty when none does.
+
+        In this order: the exact spelling; the spelling without arguments; a PTX mnemonic with further
+        modifiers; a wildcard (``__shfl_*``); the same words with other punctuation; a prefix.
+        """
+        exact = self._names.get(term.strip().lower()) or self._names.get(normalized(term))
+        if exact:
+            return list(exact)
+        bare = normalized(term)
+        return self.mnemonic(bare) or self._wildcard(bare) or self._same_words(bare) or self._prefix(bare)
+
+    def mnemonic(self, text: str) -> list[Primitive]:
+        """The primitive whose dotted token is the closest generalization of a PTX mnemonic.
+
+        ``ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16`` is an ``ldmatrix.trans``: every part of the
+        token occurs in the mnemonic in the same order, and no token with more parts fits.
+        """
+        parts = text.lower().split(".")
+        best: list[Primitive] = []
+        best_length = 0
+        for token, primitive in [*self._mnemonics, *self._first_words(parts[0], len(parts))]:
+            if len(token) >= best_length and _is_subsequence(token, parts):
+                best = [primitive] if len(token) > best_length else [*best, primitive]
+                best_length = len(token)
+        return best
+
+    def near(self, term: str, count: int = 3) -> tuple[str, ...]:
+        """Spellings close to a term, closest first."""
+        bare = normalized(term)
+        forms = difflib.get_close_matches(bare, list(self.spellings), n=count * 2, cutoff=0.7)
+        found = dict.fromkeys(self.spellings[form] for form in forms)
+        return tuple(found)[:count]
+
+    def _first_words(self, word: str, length: int) -> list[tuple[tuple[str, ...], Primitive]]:
+        if length < 2:
+            return []
+        return [((word,), primitive) for primitive in self._names.get(word, ())]
+
+    def _wildcard(self, bare: str) -> list[Primitive]:
+        if not set(bare) & set("*?"):
+            return []
+        return self._collect(name for name in self._names if fnmatch.fnmatchcase(name, bare))
+
+    def _same_words(self, bare: str) -> list[Primitive]:
+        return list(self._words.get(_words(bare), ()))
+
+    def _prefix(self, bare: str) -> list[Primitive]:
+        words = _words(bare)
+        if len(words) < 4:
+            return []
+        return self._collect(name for name in self._names if _words(name).startswith(words))
+
+    def _collect(self, names: Iterable[str]) -> list[Primitive]:
+        found: dict[str, Primitive] = {}
+        for name in sorted(names):
+            for primitive in self._names[name]:
+                found.setdefault(primitive.iri, primitive)
+        return list(found.values())
+
+
+def _words(text: str) -> str:
+    return _SEPARATORS.sub(" ", text.lower()).strip()
+
+
+def _is_subsequence(token: tuple[str, ...], parts: list[str]) -> bool:
+    if token[0] != parts[0]:
+        return False
+    rest = iter(parts)
+    return all(part in rest for part in token)
