@@ -1,0 +1,1 @@
+"""Mamba-1 selective scan, prefill, forward, in the layout (B, D, L)."""
