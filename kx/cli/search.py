@@ -1,0 +1,158 @@
+"""kx search and kx resume: from a naive kernel to a fast one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kx.cli.output import json_option, note, print_json, print_table, print_text
+from kx.paths import Home
+
+
+@click.command()
+@click.option("--kernel", required=True, help="Task to search, such as mamba_scan.")
+@click.option("--chip", default="m1-max", show_default=True, help="Chip profile of the graph to optimize for.")
+@click.option("--backend", default="metalsim", show_default=True, help="What runs and times the candidates.")
+@click.option("--budget", default=60, show_default=True, type=click.IntRange(1), help="Most programs to evaluate.")
+@click.option("--attempts", default=4, show_default=True, type=click.IntRange(1), help="Most programs per action.")
+@click.option("--patience", default=10, show_default=True, type=click.IntRange(1), help="Rounds without a gain.")
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(1, 256), help="Evaluations at once.")
+@click.option("--limit", "limit_s", default=120.0, show_default=True, help="Seconds that one evaluation may take.")
+@click.option("--seed", default=0, show_default=True, help="Seed of inputs and of random choices.")
+@json_option
+def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit_s: float, **limits: int) -> None:
+    """Search for a fast kernel, starting from a naive one.
+
+    Each action of the world model is rated from the knowledge graph and from the measured bottleneck, written
+    by composing building blocks, checked for races, bounds and against a float64 oracle, then timed. Needs no
+    key, no GPU and no Mac: the metalsim back end estimates times for the chip's profile.
+    """
+    from kgraph.graph import KnowledgeGraph
+    from kx.cli.session import opened_retriever
+    from search.engine import Budget
+    from search.session import SearchOptions, start_search
+
+    home = Home.from_environment()
+    budget = Budget(
+        evaluations=limits["budget"],
+        attempts_per_node=limits["attempts"],
+        batch=limits["workers"],
+        patience=limits["patience"],
+    )
+    options = SearchOptions(kernel, chip, backend, budget, seed, limit_s)
+    graph = KnowledgeGraph.open(home)
+    with opened_retriever(home, graph) as retriever:
+        run, result = start_search(home, graph, retriever, options, Watcher())
+    _report(run, result, as_json)
+
+
+@click.command()
+@click.argument("run", default="latest")
+@json_option
+def resume(run: str, as_json: bool) -> None:
+    """Go on with a search that was stopped or killed.
+
+    RUN is a run's name, the latest by default. No evaluation in its log is repeated. A finished run is only
+    shown again.
+    """
+    from kgraph.graph import KnowledgeGraph
+    from kx.cli.session import opened_retriever
+    from search.run_store import open_run
+    from search.session import options_of, resume_search
+
+    home = Home.from_environment()
+    options_of(open_run(home, run))
+    graph = KnowledgeGraph.open(home)
+    with opened_retriever(home, graph) as retriever:
+        opened, result = resume_search(home, graph, retriever, run, Watcher())
+    _report(opened, result, as_json)
+
+
+class Watcher:
+    """Tells on stderr what the search does, one line per evaluation."""
+
+    def __init__(self) -> None:
+        self._seed: Any = None
+        self._titles: dict[str, str] = {"n0": "naive seed"}
+
+    def __call__(self, kind: str, fields: dict[str, Any]) -> None:
+        """Receive an event of the engine."""
+        if kind == "started":
+            note(f"run {fields['run']}")
+        elif kind == "selected":
+            self._titles[fields["node"]] = fields["title"]
+            note(f"{fields['node']}: {fields['title']} (priority {fields['priority']})")
+        elif kind in {"evaluated", "replayed"}:
+            again = " (from the log)" if kind == "replayed" else ""
+            note(f"  [{fields['evaluations']}] {fields['program'].digest} {self._verdict(fields['outcome'])}{again}")
+        elif kind == "closed":
+            score = f"{fields['score']:.2f}x" if fields["score"] else fields["status"]
+            note(f"  {fields['node']} closed: {score}; best is {fields['best']}")
+
+    def _verdict(self, outcome: Any) -> str:
+        from search.outcome import Scored, describe, score_against
+
+        if not isinstance(outcome, Scored):
+            return describe(outcome)
+        if self._seed is None:
+            self._seed = outcome
+        return f"{score_against(outcome, self._seed):.2f}x the seed, {outcome.timing}"
+
+
+def _report(run: Any, result: Any, as_json: bool) -> None:
+    payload = result_payload(run, result)
+    if as_json:
+        print_json(payload)
+        return
+    best = payload["best"]
+    print_text(f"{best['score']:.2f}x the naive seed ({best['timing']}, {payload['chip']}), program {best['program']}")
+    rows = [
+        (item["label"], f"{item['seed_time_us']:.1f}", f"{item['time_us']:.1f}", f"{item['speedup_over_seed']:.2f}x",
+         item["bound_by"])
+        for item in best["workloads"]
+    ]  # fmt: skip
+    print_table(["workload", "seed us", "best us", "speedup", "bound by"], rows, title=f"{best['timing']} times")
+    print_text("how it was found: " + " > ".join(best["path"]))
+    print_text("concepts: " + (", ".join(best["concepts"]) or "none"))
+    print_text(f"checked on {best['checked_cases']} small cases; largest error {best['largest_error']:.2g} of tolerance")
+    print_text(f"{payload['evaluations']} evaluations; stopped because {payload['stopped_because']}")
+    print_text(f"run folder: {run.folder} (best.metal, best.py); tree: kx show {run.id}")
+
+
+def result_payload(run: Any, result: Any) -> dict[str, Any]:
+    """The object that ``kx search --json`` prints."""
+    outcome, seed = result.outcome, result.seed
+    workloads = [
+        {
+            "label": item.label,
+            "time_us": item.time_us,
+            "seed_time_us": reference.time_us,
+            "speedup_over_seed": reference.time_us / item.time_us,
+            "bound_by": item.bound_by,
+            "parts_us": dict(item.parts_us),
+        }
+        for item, reference in zip(outcome.workloads, seed.workloads, strict=True)
+    ]
+    node = result.model.best()
+    return {
+        "run": run.id,
+        "kernel": run.configuration["task"],
+        "backend": run.configuration["backend"],
+        "chip": run.configuration["chip"],
+        "evaluations": result.evaluations,
+        "repeated_from_log": result.repeated,
+        "best": {
+            "program": result.best.digest,
+            "score": result.score,
+            "timing": outcome.timing,
+            "concepts": list(result.best.concepts),
+            "choices": dict(result.best.choices),
+            "path": [step.action.title for step in result.model.path(node.id)],
+            "workloads": workloads,
+            "checked_cases": len(outcome.checked_cases),
+            "properties": list(outcome.properties),
+            "largest_error": outcome.largest_error,
+        },
+        "stopped_because": result.stopped_because,
+    }
