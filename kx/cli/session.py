@@ -20,7 +20,7 @@ def opened_retriever(home: Home, graph: Any) -> Iterator[Any]:
     from retrieval.ranking import Retriever
 
     settings = Settings.load(home)
-    with Index.open(home, lambda: SentenceEmbedder(settings.embedding_model)) as index:
+    with Index.open(home, lambda: SentenceEmbedder(settings.embedding_folder)) as index:
         if index.sync_curated(curated_entries(graph)):
             note("indexing the curated knowledge (once)")
         index.embed_pending(None)
