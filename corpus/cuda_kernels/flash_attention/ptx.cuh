@@ -1,0 +1,81 @@
+// Thin wrappers over the PTX instructions that the attention kernel is built from.
+// Written for kx. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace kx::ptx {
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Copies 16 bytes from global to shared memory without passing through registers.
+// `.cg` keeps the tile out of L1 (it is read once per block, reuse across blocks happens in L2),
+// and the L2 hint pulls the whole 128-byte line because neighbouring lanes want the rest of it.
+// With `valid` false the source size is 0: nothing is read and the 16 bytes become zeros.
+__device__ __forceinline__ void cp_async_16(uint32_t shared_dst, const void* global_src, bool valid) {
+    const int source_bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n"
+                 :
+                 : "r"(shared_dst), "l"(__cvta_generic_to_global(global_src)), "r"(source_bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit() {
+    asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+
+// Waits until at most kPending of this thread's newest groups are still in flight.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+// Loads four 8x8 half matrices. Lane l supplies the address of row (l % 8) of matrix (l / 8);
+// afterwards lane l holds elements (l / 4, 2 * (l % 4) + {0, 1}) of every matrix.
+// `volatile` and the clobber matter: without them the load looks like a pure function of the
+// address, so it could be hoisted over the barrier that publishes the tile.
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&fragment)[4], uint32_t address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+// Same, but every 8x8 matrix is transposed on the way: lane l holds (2 * (l % 4) + {0, 1}, l / 4).
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&fragment)[4], uint32_t address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+// acc(16x8, float) += a(16x16, half, row-major) * b(16x8, half, column-major).
+// With g = lane / 4 and t = lane % 4:
+//   a[0], a[1], a[2], a[3] : (row g, k 2t), (row g+8, k 2t), (row g, k 2t+8), (row g+8, k 2t+8)
+//   b0, b1                 : (k 2t, col g), (k 2t+8, col g)          (two consecutive k each)
+//   acc[0..1], acc[2..3]   : (row g, col 2t + {0, 1}), (row g+8, col 2t + {0, 1})
+__device__ __forceinline__ void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0,
+                                             uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// 2^x on the special-function unit; exp2(-inf) is exactly 0, which is what masked scores rely on.
+__device__ __forceinline__ float exp2_approx(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+    return result;
+}
+
+__device__ __forceinline__ uint32_t pack_half2(float low, float high) {
+    const __half2 packed = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&packed);
+}
+
+}  // namespace kx::ptx
