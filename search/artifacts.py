@@ -27,7 +27,7 @@ def template_environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=False,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - Metal and Python text, not HTML
+        autoescape=False,
     )
     environment.filters["python_text"] = python_text
     environment.filters["on_dims"] = on_dims

@@ -130,8 +130,7 @@ class Scored:
 Outcome = Rejected | CompileFailed | RuntimeFailed | TimedOut | Mismatch | PropertyBroken | Scored
 
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Rejected, CompileFailed, RuntimeFailed, TimedOut, Mismatch, PropertyBroken, Scored)
+    kind.__name__: kind for kind in (Rejected, CompileFailed, RuntimeFailed, TimedOut, Mismatch, PropertyBroken, Scored)
 }
 
 

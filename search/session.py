@@ -98,9 +98,7 @@ def resume_search(
     return run, _search(home, graph, retriever, run, watch)
 
 
-def _search(
-    home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run: Run, watch: Watch
-) -> SearchResult:
+def _search(home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run: Run, watch: Watch) -> SearchResult:
     options = options_of(run)
     task = load_task(options.kernel)
     chip = chip_for(graph, options.chip)

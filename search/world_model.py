@@ -145,9 +145,7 @@ class WorldModel:
     def update(self, node_id: str, *, rating: float, confidence: float, note: str) -> Node:
         """Change the beliefs about an open node; ratings stay in 0..10, confidences in 0..1."""
         node = self.nodes[node_id]
-        belief = replace(
-            node.belief, rating=min(10.0, max(0.0, rating)), confidence=min(1.0, max(0.0, confidence))
-        )
+        belief = replace(node.belief, rating=min(10.0, max(0.0, rating)), confidence=min(1.0, max(0.0, confidence)))
         return self._put(replace(node, belief=belief, updated_round=self.round, notes=(*node.notes, note)))
 
     def prune(self, node_id: str, reason: str) -> Node:

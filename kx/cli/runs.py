@@ -73,7 +73,14 @@ def _summary(home: Home, identity: str) -> dict[str, Any]:
         run = open_run(home, identity)
         events = list(run.events())
     except RunCorrupt as exc:
-        return {"run": identity, "kernel": "", "chip": "", "state": f"corrupt: {exc.message}", "evaluations": 0, "score": None}
+        return {
+            "run": identity,
+            "kernel": "",
+            "chip": "",
+            "state": f"corrupt: {exc.message}",
+            "evaluations": 0,
+            "score": None,
+        }
     stopped = [event for event in events if event["kind"] == "stopped"]
     return {
         "run": identity,

@@ -115,7 +115,9 @@ def _report(run: Any, result: Any, as_json: bool) -> None:
     print_table(["workload", "seed us", "best us", "speedup", "bound by"], rows, title=f"{best['timing']} times")
     print_text("how it was found: " + " > ".join(best["path"]))
     print_text("concepts: " + (", ".join(best["concepts"]) or "none"))
-    print_text(f"checked on {best['checked_cases']} small cases; largest error {best['largest_error']:.2g} of tolerance")
+    print_text(
+        f"checked on {best['checked_cases']} small cases; largest error {best['largest_error']:.2g} of tolerance"
+    )
     print_text(f"{payload['evaluations']} evaluations; stopped because {payload['stopped_because']}")
     print_text(f"run folder: {run.folder} (best.metal, best.py); tree: kx show {run.id}")
 

@@ -12,9 +12,7 @@ from search.outcome import Mismatch
 from search.task import Arrays, Case, Task
 
 
-def scale_error(
-    output: npt.NDArray[Any], reference: npt.NDArray[np.float64]
-) -> tuple[float, float, tuple[int, ...]]:
+def scale_error(output: npt.NDArray[Any], reference: npt.NDArray[np.float64]) -> tuple[float, float, tuple[int, ...]]:
     """Largest and mean signed error of ``output`` over the root mean square of ``reference``.
 
     The scale makes zeros, a copy of an input or any constant fail whatever the magnitudes are; an

@@ -115,9 +115,7 @@ class WorkerPool:
                 self._running.discard(process)
 
 
-def _collect(
-    process: subprocess.Popen[bytes], read_end: int, request: bytes, seed: int, limit_s: float
-) -> Evaluated:
+def _collect(process: subprocess.Popen[bytes], read_end: int, request: bytes, seed: int, limit_s: float) -> Evaluated:
     received: list[bytes] = []
 
     def drain() -> None:

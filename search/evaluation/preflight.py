@@ -48,9 +48,7 @@ def _observed(stage: Stage, case: Case) -> Iterator[tuple[str, float]]:
     if min(*group, *grid) < 1:
         raise DataMalformed(f"stage {stage.name} has an empty grid or threadgroup on {case.label}")
     yield "threads-per-threadgroup", math.prod(group)
-    helpers = sum(
-        f"{name}_{part}" in stage.body for name in stage.inputs for part in ("shape", "strides", "ndim")
-    )
+    helpers = sum(f"{name}_{part}" in stage.body for name in stage.inputs for part in ("shape", "strides", "ndim"))
     yield "buffer-arguments", len(stage.inputs) + len(stage.outputs) + helpers
     size = threadgroup_bytes(stage, case)
     if size is not None:

@@ -203,9 +203,7 @@ class GraphPlanner:
         return any(self.failures.get(slug, 0) >= self.rule.futile_attempts for slug in concepts[:1])
 
 
-def rated_reason(
-    rated: Sequence[tuple[tuple[float, dict[str, float]], Concept]], best: Concept
-) -> dict[str, float]:
+def rated_reason(rated: Sequence[tuple[tuple[float, dict[str, float]], Concept]], best: Concept) -> dict[str, float]:
     """The terms behind the rating of ``best``."""
     return next(terms for (_, terms), concept in rated if concept.slug == best.slug)
 

@@ -31,7 +31,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def data_files() -> set[str]:
     """Every tracked file of our packages that is not Python and not documentation."""
-    listed = subprocess.run(["git", "ls-files", *sorted(PACKAGES)], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", *sorted(PACKAGES)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return {name for name in listed.stdout.split() if not name.endswith((".py", ".md"))}
 
 
@@ -50,9 +52,16 @@ def test_help_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target)]
     subprocess.run([*install, str(wheel)], check=True, capture_output=True)
-    code = "import sys; sys.argv = ['kx', '--help']; import kx.cli; print(kx.cli.__file__, file=sys.stderr); kx.cli.main()"
+    code = (
+        "import sys; sys.argv = ['kx', '--help']; import kx.cli; print(kx.cli.__file__, file=sys.stderr); kx.cli.main()"
+    )
     shown = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(target)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert str(target) in shown.stderr
     for command in ("ingest", "map", "query", "search", "resume"):

@@ -103,15 +103,20 @@ struct alignas(16) RowSlice {
     }
 };
 
+// How a chunk reaches memory. 128-bit accesses need rows that start on 16-byte boundaries.
+enum class Access {
+    kWhole,    // aligned rows, and the chunk lies wholly inside them: 128-bit words, no tests
+    kPartial,  // aligned rows, last chunk: whole slices in 128-bit words, the ragged one by element
+    kElements  // other rows: every element on its own, each with its test
+};
+
 // Loads source[0 .. kItems) through the read-only path. Only `available` elements exist (any number,
-// also negative); the others become 0. kAligned: rows start on 16-byte boundaries, so a slice that
-// lies wholly inside its row is fetched in 128-bit words and only the one ragged slice at the end
-// goes element by element. Consecutive threads own consecutive slices of one or two words; a warp
-// thus covers a contiguous range and no transposition through shared memory is needed.
-template <bool kAligned, class T, int kItems>
+// also negative); the others become 0. Consecutive threads own consecutive slices of one or two
+// words; a warp thus covers a contiguous range and needs no transposition through shared memory.
+template <Access kAccess, class T, int kItems>
 __device__ __forceinline__ void load_slice(RowSlice<T, kItems>& slice, const T* __restrict__ source,
                                            int available) {
-    if (kAligned && available >= kItems) {
+    if (kAccess == Access::kWhole || (kAccess == Access::kPartial && available >= kItems)) {
 #pragma unroll
         for (int v = 0; v < RowSlice<T, kItems>::kVectors; ++v)
             slice.vectors()[v] = __ldg(reinterpret_cast<const uint4*>(source) + v);
@@ -122,10 +127,10 @@ __device__ __forceinline__ void load_slice(RowSlice<T, kItems>& slice, const T* 
     }
 }
 
-template <bool kAligned, class T, int kItems>
+template <Access kAccess, class T, int kItems>
 __device__ __forceinline__ void store_slice(T* __restrict__ target, RowSlice<T, kItems>& slice,
                                             int available) {
-    if (kAligned && available >= kItems) {
+    if (kAccess == Access::kWhole || (kAccess == Access::kPartial && available >= kItems)) {
 #pragma unroll
         for (int v = 0; v < RowSlice<T, kItems>::kVectors; ++v)
             reinterpret_cast<uint4*>(target)[v] = slice.vectors()[v];
@@ -186,125 +191,153 @@ __device__ __forceinline__ AffineMap exclusive_block_scan(AffineMap value, Affin
     return exclusive;
 }
 
+template <int kThreads>
+struct BlockMemory {
+    float decay_rates[kMaxStates];     // A * log2(e): exp becomes a bare exp2
+    float carried_states[kMaxStates];  // h at the end of the previous chunk
+    AffineMap warp_totals[2][kThreads / 32];
+};
+
+// Where a block's rows start, and the constants of its channel.
+struct BlockRow {
+    int64_t channel_offset;
+    int64_t state_offset;
+    float skip;
+    float bias;
+};
+
+// Scans kThreads * kItems positions, beginning at `chunk`, for all states.
+template <Access kAccess, int kThreads, int kItems, class T>
+__device__ __forceinline__ void scan_chunk(const SelectiveScanParams<T>& params,
+                                           BlockMemory<kThreads>& memory, const BlockRow& row,
+                                           int chunk) {
+    using Slice = RowSlice<T, kItems>;
+    const int first = chunk + static_cast<int>(threadIdx.x) * kItems;
+    const int available = params.length - first;  // positions left for this thread, maybe <= 0
+
+    float step[kItems];   // delta
+    float input[kItems];  // delta * u
+    float y[kItems];
+    float step_sum = 0.0f;
+    {
+        Slice u;
+        Slice delta;
+        load_slice<kAccess>(u, params.u + row.channel_offset + first, available);
+        load_slice<kAccess>(delta, params.delta + row.channel_offset + first, available);
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+            float value = delta.get(i) + row.bias;
+            if (params.softplus) value = softplus(value);
+            // Positions beyond the end must be identity maps (1, 0), or the last thread would carry
+            // a wrong state out of the chunk. Zero-filling is not enough: a zero-filled pair (0, *)
+            // is the opposite of neutral, it wipes the state, and a zero-filled delta still becomes
+            // softplus(bias) > 0, a decay. Only a step of exactly 0 is safe: exp2(0 * A) = 1 and
+            // 0 * u * B = 0.
+            if (kAccess != Access::kWhole && i >= available) value = 0.0f;
+            step[i] = value;
+            input[i] = value * u.get(i);
+            y[i] = row.skip * u.get(i);
+            step_sum += value;
+        }
+    }
+
+    // Publishes carried_states: the initial ones, or those of the previous chunk.
+    __syncthreads();
+
+    const T* b_source = params.b + row.state_offset + first;
+    const T* c_source = params.c + row.state_offset + first;
+    Slice b;
+    load_slice<kAccess>(b, b_source, available);
+#pragma unroll 1
+    for (int n = 0; n < params.states; ++n) {
+        // C is not needed before the scan is done: its latency hides behind it.
+        Slice c;
+        load_slice<kAccess>(c, c_source, available);
+        c_source += params.row_stride;
+
+        const float rate = memory.decay_rates[n];
+        // Read on this side of the barrier in the scan; the update is on the other side.
+        const float carried = memory.carried_states[n];
+
+        // Compose this thread's maps. The decays of consecutive steps multiply, so their exponents
+        // add and one exp2 of the step sum replaces kItems - 1 multiplications.
+        AffineMap maps[kItems];
+        AffineMap total = make_float2(exp2_approx(rate * step_sum), 0.0f);
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+            maps[i] = make_float2(exp2_approx(rate * step[i]), input[i] * b.get(i));
+            total.y = fmaf(maps[i].x, total.y, maps[i].y);
+        }
+
+        // Start on the next B row, it arrives while the scan waits for its barrier.
+        b_source += params.row_stride;
+        if (n + 1 < params.states) load_slice<kAccess>(b, b_source, available);
+
+        const AffineMap before = exclusive_block_scan<kThreads / 32>(total, memory.warp_totals[n % 2]);
+
+        // Replay the steps from the true state; the maps are still in registers.
+        float h = fmaf(before.x, carried, before.y);
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+            h = fmaf(maps[i].x, h, maps[i].y);
+            y[i] = fmaf(c.get(i), h, y[i]);
+        }
+        if (threadIdx.x == kThreads - 1) memory.carried_states[n] = h;
+    }
+
+    if (params.z != nullptr) {
+        Slice z;
+        load_slice<kAccess>(z, params.z + row.channel_offset + first, available);
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) y[i] *= silu(z.get(i));
+    }
+    Slice result;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) result.elements[i] = from_float<T>(y[i]);
+    store_slice<kAccess>(params.out + row.channel_offset + first, result, available);
+}
+
 // At least 16 warps per SM hide the barriers and shuffles of one another; the element-wise variant
 // is bound by its loads anyway and gets the registers it needs for their addresses instead.
 template <class T, int kThreads, int kItems, bool kAligned>
 __global__ void __launch_bounds__(kThreads, (kAligned ? 512 : 384) / kThreads)
     selective_scan_forward(const __grid_constant__ SelectiveScanParams<T> params) {
-    constexpr int kWarps = kThreads / 32;
     constexpr int kChunk = kThreads * kItems;
-    using Slice = RowSlice<T, kItems>;
-
-    __shared__ float decay_rates[kMaxStates];     // A * log2(e): exp becomes a bare exp2
-    __shared__ float carried_states[kMaxStates];  // h at the end of the previous chunk
-    __shared__ AffineMap warp_totals[2][kWarps];
+    __shared__ BlockMemory<kThreads> memory;
 
     // Channels of one batch are neighbours in the grid: blocks that share an SM stream through the
     // same B and C rows at about the same time and find them in L1 or L2.
     const int channel = blockIdx.x;
     const int64_t batch = blockIdx.y;
     const int64_t channel_row = batch * params.channels + channel;
-    const int64_t channel_offset = channel_row * params.row_stride;
-    const int64_t state_offset = batch * params.states * params.row_stride;
+    BlockRow row;
+    row.channel_offset = channel_row * params.row_stride;
+    row.state_offset = batch * params.states * params.row_stride;
+    row.skip = params.d == nullptr ? 0.0f : params.d[channel];
+    row.bias = params.delta_bias == nullptr ? 0.0f : params.delta_bias[channel];
 
     for (int n = threadIdx.x; n < params.states; n += kThreads) {
-        decay_rates[n] = params.a[static_cast<int64_t>(channel) * params.states + n] * kLog2e;
-        carried_states[n] = params.initial_state == nullptr
-                                ? 0.0f
-                                : params.initial_state[channel_row * params.states + n];
+        memory.decay_rates[n] = params.a[static_cast<int64_t>(channel) * params.states + n] * kLog2e;
+        memory.carried_states[n] = params.initial_state == nullptr
+                                       ? 0.0f
+                                       : params.initial_state[channel_row * params.states + n];
     }
-    const float skip = params.d == nullptr ? 0.0f : params.d[channel];
-    const float bias = params.delta_bias == nullptr ? 0.0f : params.delta_bias[channel];
 
-    for (int chunk = 0; chunk < params.length; chunk += kChunk) {
-        const int first = chunk + static_cast<int>(threadIdx.x) * kItems;
-        const int available = params.length - first;  // positions left for this thread, maybe <= 0
-
-        float step[kItems];   // delta
-        float input[kItems];  // delta * u
-        float y[kItems];
-        float step_sum = 0.0f;
-        {
-            Slice u;
-            Slice delta;
-            load_slice<kAligned>(u, params.u + channel_offset + first, available);
-            load_slice<kAligned>(delta, params.delta + channel_offset + first, available);
-#pragma unroll
-            for (int i = 0; i < kItems; ++i) {
-                float value = delta.get(i) + bias;
-                if (params.softplus) value = softplus(value);
-                // Positions beyond the end must be identity maps (1, 0), or the last thread would
-                // carry a wrong state out of the chunk. Zero-filling is not enough: a zero-filled
-                // pair (0, *) is the opposite of neutral, it wipes the state, and a zero-filled
-                // delta still becomes softplus(bias) > 0, a decay. Only a step of exactly 0 is
-                // safe: exp2(0 * A) = 1 and 0 * u * B = 0.
-                step[i] = i < available ? value : 0.0f;
-                input[i] = step[i] * u.get(i);
-                y[i] = skip * u.get(i);
-                step_sum += step[i];
-            }
-        }
-
-        // Publishes carried_states: the initial ones, or those of the previous chunk.
-        __syncthreads();
-
-        const T* b_source = params.b + state_offset + first;
-        const T* c_source = params.c + state_offset + first;
-        Slice b;
-        load_slice<kAligned>(b, b_source, available);
-#pragma unroll 1
-        for (int n = 0; n < params.states; ++n) {
-            // C is not needed before the scan is done: its latency hides behind it.
-            Slice c;
-            load_slice<kAligned>(c, c_source, available);
-            c_source += params.row_stride;
-
-            const float rate = decay_rates[n];
-            // Read on this side of the barrier in the scan; the update is on the other side.
-            const float carried = carried_states[n];
-
-            // Compose this thread's maps. The decays of consecutive steps multiply, so their
-            // exponents add and one exp2 of the step sum replaces kItems - 1 multiplications.
-            AffineMap maps[kItems];
-            AffineMap total = make_float2(exp2_approx(rate * step_sum), 0.0f);
-#pragma unroll
-            for (int i = 0; i < kItems; ++i) {
-                maps[i] = make_float2(exp2_approx(rate * step[i]), input[i] * b.get(i));
-                total.y = fmaf(maps[i].x, total.y, maps[i].y);
-            }
-
-            // Start on the next B row, it arrives while the scan waits for its barrier.
-            b_source += params.row_stride;
-            if (n + 1 < params.states) load_slice<kAligned>(b, b_source, available);
-
-            const AffineMap before = exclusive_block_scan<kWarps>(total, warp_totals[n % 2]);
-
-            // Replay the steps from the true state; the maps are still in registers.
-            float h = fmaf(before.x, carried, before.y);
-#pragma unroll
-            for (int i = 0; i < kItems; ++i) {
-                h = fmaf(maps[i].x, h, maps[i].y);
-                y[i] = fmaf(c.get(i), h, y[i]);
-            }
-            if (threadIdx.x == kThreads - 1) carried_states[n] = h;
-        }
-
-        if (params.z != nullptr) {
-            Slice z;
-            load_slice<kAligned>(z, params.z + channel_offset + first, available);
-#pragma unroll
-            for (int i = 0; i < kItems; ++i) y[i] *= silu(z.get(i));
-        }
-        Slice result;
-#pragma unroll
-        for (int i = 0; i < kItems; ++i) result.elements[i] = from_float<T>(y[i]);
-        store_slice<kAligned>(params.out + channel_offset + first, result, available);
+    int chunk = 0;
+    if constexpr (kAligned) {
+        for (; chunk + kChunk <= params.length; chunk += kChunk)
+            scan_chunk<Access::kWhole, kThreads, kItems>(params, memory, row, chunk);
+        if (chunk < params.length)
+            scan_chunk<Access::kPartial, kThreads, kItems>(params, memory, row, chunk);
+    } else {
+        for (; chunk < params.length; chunk += kChunk)
+            scan_chunk<Access::kElements, kThreads, kItems>(params, memory, row, chunk);
     }
 
     if (params.final_state != nullptr) {
         __syncthreads();
         for (int n = threadIdx.x; n < params.states; n += kThreads)
-            params.final_state[channel_row * params.states + n] = carried_states[n];
+            params.final_state[channel_row * params.states + n] = memory.carried_states[n];
     }
 }
 

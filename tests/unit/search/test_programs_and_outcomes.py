@@ -34,7 +34,9 @@ def test_expressions_compute_launch_sizes(length: int, width: int) -> None:
     assert evaluate("min(L, W) + max(L, W) - L % W", dims) == length + width - length % width
 
 
-@pytest.mark.parametrize("text", ["__import__('os')", "L ** 2", "L if W else 1", "L.real", "Q", "L //", "L // 0", "1.5", "True"])
+@pytest.mark.parametrize(
+    "text", ["__import__('os')", "L ** 2", "L if W else 1", "L.real", "Q", "L //", "L // 0", "1.5", "True"]
+)
 def test_expressions_are_data_not_python(text: str) -> None:
     with pytest.raises(DataMalformed):
         evaluate(text, {"L": 4, "W": 2})

@@ -73,7 +73,11 @@ def test_every_weight_of_the_selection_rule_is_used() -> None:
     assert easy.status == "open"
 
 
-@given(st.lists(st.tuples(st.sampled_from(["insert", "close", "fail", "prune", "update"]), st.integers(0, 30)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["insert", "close", "fail", "prune", "update"]), st.integers(0, 30)), max_size=40
+    )
+)
 def test_any_sequence_of_operations_keeps_the_tree_sound(operations: list[tuple[str, int]]) -> None:
     model = planted()
     for step, (operation, pick) in enumerate(operations):
@@ -88,7 +92,9 @@ def test_any_sequence_of_operations_keeps_the_tree_sound(operations: list[tuple[
             elif operation == "update":
                 model.update(node.id, rating=pick - 10.0, confidence=pick / 10, note="n")
             else:
-                model.close(node.id, [Attempt("p", "Scored", float(pick + 1) if operation == "close" else None, "")], "")
+                model.close(
+                    node.id, [Attempt("p", "Scored", float(pick + 1) if operation == "close" else None, "")], ""
+                )
         for node in model.nodes.values():
             assert node.parent is None or model.nodes[node.parent].status == "closed"
             assert 0 <= node.belief.rating <= 10
@@ -107,14 +113,20 @@ def test_shares_of_bottlenecks_add_up_and_ignore_launch_overhead() -> None:
 
 def test_experience_of_earlier_runs_moves_the_rating() -> None:
     def observed(ratio: float) -> Observation:
-        return Observation("r", "n1", "exp2-trick", "t", "c", "b", "estimated", "Scored" if ratio else "Mismatch", ratio)
+        return Observation(
+            "r", "n1", "exp2-trick", "t", "c", "b", "estimated", "Scored" if ratio else "Mismatch", ratio
+        )
 
     concepts = {"exp2-trick": concept("exp2-trick", bottlenecks=("compute",))}
     ratings = []
     for history in ([0.0, 0.0], [], [2.0], [2.0, 2.0, 2.0]):
         priors = priors_from(observed(ratio) for ratio in history)
         planner = GraphPlanner(SwitchAuthor({}), "scan", Knowledge(concepts, {}, priors))
-        ratings.append(planner.believe(["exp2-trick"], {"compute": 0.5, "latency": 0.5, "bandwidth": 0.0, "synchronization": 0.0})[0].rating)
+        ratings.append(
+            planner.believe(["exp2-trick"], {"compute": 0.5, "latency": 0.5, "bandwidth": 0.0, "synchronization": 0.0})[
+                0
+            ].rating
+        )
     assert ratings == sorted(ratings)
     assert len(set(ratings)) == 4
 
