@@ -48,7 +48,7 @@ class SwitchAuthor:
 
     def variations(self, program: Program, edit: Edit, count: int, rng: random.Random) -> Sequence[Program]:
         sizes = rng.sample(range(2, 9), count)
-        return [self.write(program, replace(edit, changes={name: size for name in edit.changes})) for size in sizes]
+        return [self.write(program, replace(edit, changes=dict.fromkeys(edit.changes, size))) for size in sizes]
 
 
 class TableEvaluator:

@@ -138,7 +138,7 @@ def test_corrupt_line_in_the_middle_is_named(tmp_path: Path) -> None:
     lines = (run.folder / "events.jsonl").read_text().splitlines()
     lines[1] = lines[1][:20]
     (run.folder / "events.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(RunCorrupt, match="line 2 of events.jsonl"):
+    with pytest.raises(RunCorrupt, match=r"line 2 of events\.jsonl"):
         engine(run, TableEvaluator(FACTORS)).search()
 
 
