@@ -1,0 +1,145 @@
+"""Reductions and votes in warps, blocks and grids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ingest.queries import assembled, called, device_functions, first, mentions, shared_names
+from ingest.registry import Finding, detector
+from ingest.syntax import Span, SyntaxView, names_in
+
+SHUFFLE_DOWN = r"(?:__shfl_(?:xor|down)(?:_sync)?|\w*SHFL_(?:XOR|DOWN)\w*|shfl_(?:xor|down)\w*|\w+\.shfl_(?:xor|down)|__reduce_\w+_sync|ptx_shfl_xor)"
+_WARP_CALL = r"(?:[wW]arp_?[rR]educe\w*|[wW]arpAllReduce\w*|warp_(?:sum|max|min)\w*|[wW]arp(?:Sum|Max|Min)\w*|warp_all_reduce\w*|quad_allreduce_?|subwarp_reduce\w*|groupReduce\w*)"
+
+
+@detector("warp-shuffle-reduction")
+def warp_shuffle_reduction(view: SyntaxView) -> Iterator[Finding]:
+    """Values of a warp combined by xor or down shuffles, or by the reduce instructions."""
+    for call in view.calls(SHUFFLE_DOWN):
+        statement = _statement(view, call.span.start)
+        text = view.text(statement)
+        if call.name.startswith("__reduce") or _combines(text, call.span.start - statement.start):
+            yield Finding(statement, f"{call.name} combined in {' '.join(text.split())[:70]}", 0.93)
+        elif view.loops_around(call.span.start) and _combined_later(view, statement, text):
+            yield Finding(statement, f"result of {call.name} is folded into the running value", 0.85)
+    yield from first(
+        assembled(view, r"shfl\.sync\.(?:down|bfly)|redux\.sync", "PTX {0}", 0.85),
+        called(view, _WARP_CALL, "calls {0}", 0.8),
+        mentions(view, r"\bcub::WarpReduce\b", "{0}", 0.85),
+        mentions(view, r"\b(?:flash::)?Allreduce\s*<[^;]*?>\s*::\s*run", "{0} exchanges by shuffles", 0.48),
+        called(view, r"quad_allreduce_?", "calls {0}", 0.48),
+        mentions(view, r"\bcg::reduce\s*\(", "{0} over a tile of a warp", 0.6),
+    )
+
+
+def _statement(view: SyntaxView, offset: int) -> Span:
+    start = max(view.code.rfind(c, 0, offset) for c in ";{}") + 1
+    skipped = re.match(r"(?:\s*#[^\n]*\n|\s)*", view.code[start:offset])
+    start += skipped.end() if skipped else 0
+    end = view.code.find(";", offset)
+    return Span(start, end + 1 if end >= 0 else len(view.code))
+
+
+def _combines(text: str, offset: int) -> bool:
+    """Whether a statement folds a shuffled value into another with an operator or a min/max."""
+    before = text[:offset]
+    return bool(
+        re.search(r"(?:[-+*|&]=|\+)\s*(?:[\w:]+\s*\(\s*)?$", before)
+        or re.search(r"(?i)(?:max|min|sum|add|op|combine|reduce)\w*\s*\([^;]*$", before)
+        or re.search(r"\)\s*\+", text[offset:])
+    )
+
+
+def _combined_later(view: SyntaxView, statement: Span, text: str) -> bool:
+    target = re.match(r"\s*(?:const\s+)?(?:[\w:]+\s+)*?(\w+)\s*=", text)
+    if not target:
+        return False
+    after = view.code[statement.end : statement.end + 500]
+    name = re.escape(target.group(1))
+    return bool(
+        re.search(rf"(?:[-+*|&]=|(?i:max|min|op)\w*\s*\(|[<>])[^;]*\b{name}\b", after)
+        or re.search(rf"\b{name}\b\s*[<>]", after)
+    )
+
+
+@detector("block-reduction")
+def block_reduction(view: SyntaxView) -> Iterator[Finding]:
+    """Values of a block combined: through cub, a helper, warp results in shared memory, or a tree."""
+    yield from first(
+        mentions(view, r"\bcub::BlockReduce\b|\bBlockReduce\s*<", "{0}", 0.9),
+        called(view, r"block_?[rR]educe\w*|blockReduce\w*|block_(?:sum|max|min)\w*|blockAllReduce\w*", "calls {0}", 0.85),
+    )
+    for function in device_functions(view):
+        shared = shared_names(view, function)
+        for loop in view.loops:
+            if not function.body.holds(loop.span.start) or not re.search(r">>=\s*1|/=\s*2|>>\s*1|/\s*2", loop.update or view.text(loop.body)):
+                continue
+            text = view.text(loop.body)
+            fold = [n for n in shared if re.search(rf"\b{re.escape(n)}\s*\[[^\]]*\]\s*(?:\+=|=[^;]*\b{re.escape(n)}\s*\[[^\]]*\+\s*)", text)]
+            if fold and re.search(r"__syncthreads|sync\(", text):
+                yield Finding(loop.span, f"tree over {fold[0]} with the stride halved at each step", 0.9)
+        yield from _two_level(view, function.body, shared)
+
+
+def _two_level(view: SyntaxView, body: Span, shared: set[str]) -> Iterator[Finding]:
+    """One value per warp put into shared memory, a barrier, then combined again."""
+    for branch in view.branches:
+        if not body.holds(branch.span.start) or not re.search(r"lane\w*\s*==\s*(?:0|WARP)|%\s*(?:32|WARP_SIZE|warpSize)\s*==\s*0|==\s*0", branch.condition):
+            continue
+        inner = view.text(branch.consequence)
+        stored = re.search(r"\b(\w+)\s*\[\s*[^\]]*(?:warp|wid|/\s*32|>>\s*5|w_id)[^\]]*\]\s*(?:\.\w+\s*)?=\s*(\w+)", inner)
+        if not stored or stored.group(1) not in shared:
+            continue
+        after = Span(branch.span.end, body.end)
+        text = view.text(after)
+        barrier = re.search(r"__syncthreads|sync\(", text)
+        reread = re.search(rf"\b{re.escape(stored.group(1))}\s*\[", text[barrier.end() :]) if barrier else None
+        scanned = re.search(r"shfl_up|prefix|[sS]can", view.text(body))
+        if reread and barrier and not scanned:
+            end = after.start + barrier.end() + reread.end()
+            yield Finding(Span(branch.span.start, end), f"warp results meet in {stored.group(1)} and are combined after the barrier", 0.85)
+
+
+@detector("warp-vote")
+def warp_vote(view: SyntaxView) -> Iterator[Finding]:
+    """A predicate of all lanes: ballot, any, all, match."""
+    yield from first(
+        called(view, r"__(?:ballot|any|all|match_any|match_all|uni)(?:_sync)?", "calls {0}", 0.95),
+        assembled(view, r"vote\.|match\.(?:any|all)", "PTX {0}"),
+        mentions(view, r"\b\w*(?:tile|warp|group|active)\w*\s*\.\s*(?:ballot|any|all|match_any|match_all)\s*\(", "calls {0}", 0.7),
+    )
+
+
+_NOT_RESULT = re.compile(r"(?i)lock|ticket|semaphore|mutex|counter|\bdone|barrier|flag|sync|arriv|retire|tile_idx|work_idx|queue|head|next_tile|blocks?_(?:done|count)")
+
+
+@detector("atomic-accumulation")
+def atomic_accumulation(view: SyntaxView) -> Iterator[Finding]:
+    """Atomic read-modify-write into results; locks, tickets and semaphores are something else."""
+    for call in view.calls(r"(?:atomic|gpuAtomic|fastAtomic|unsafeAtomic|red)(?:Add|Max|Min|And|Or|Xor|AddNoReturn)\w*(?:_block|_system)?|atomicAddNoRet|red_add\w*|atomic_add\w*"):
+        owner = view.function_at(call.span.start)
+        if owner is None or not call.arguments or _NOT_RESULT.search(call.arguments[0]):
+            continue
+        before = view.text(Span(_statement(view, call.span.start).start, call.span.start))
+        ticket = re.search(r"=\s*$", before) and len(call.arguments) > 1 and re.fullmatch(r"\(?\s*\w*\)?\s*1u?", call.arguments[1])
+        if not ticket:
+            yield Finding(call.span, f"{call.path} into {call.arguments[0][:50]}", 0.9)
+    yield from assembled(view, r"red\.(?!async)\S*(?:add|max|min)|atom\.\S*(?:add|max|min)\S*\.(?:f|b?f|noftz)", "PTX {0}", 0.85)
+
+
+@detector("split-k-reduction")
+def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
+    """Work split along the reduction axis into partial results that are combined later."""
+    split = r"\b\w*(?:split_?k|splitk|SplitK|split_kv|kv_split|splitkv|num_splits?|n_splits?|num_partitions|kNumSplits|split_idx)\w*\b"
+    names = [m for m in view.search(split) if not re.search(r"(?i)split_?kernel|is_split$", m.group())]
+    partial = re.search(r"(?i)\bpartial|O_?partial|o_?accum|\btmp_out\b|exp_sums|lse_?(?:partial|accum)|\.sum\s*\(\s*0|workspace|parts?_", view.code)
+    for match in names:
+        statement = _statement(view, match.start())
+        text = view.text(statement)
+        if partial and re.search(r"[-+*/%<\[]", text) and view.function_at(match.start()) is not None:
+            where = f"{match.group()} divides the reduction axis, partial results ({partial.group()}) are combined"
+            yield Finding(statement, where, 0.85)
+    for function in view.functions:
+        if re.search(r"(?i)combine|reduce", function.name) and re.search(r"(?i)split|partition", function.name + view.text(function.head)):
+            yield Finding(Span(function.head.start, function.body.start), f"{function.name} combines the parts", 0.8)

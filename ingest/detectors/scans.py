@@ -1,0 +1,154 @@
+"""Prefix scans: in a warp, in a block, over custom operators, and over chunks with a carry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ingest.queries import called, device_functions, first, mentions, shared_names
+from ingest.registry import Finding, detector
+from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in
+
+_SHUFFLE_UP = r"(?:__shfl_up(?:_sync)?|shfl_up\w*|\w*SHFL_UP\w*)"
+_WARP_SCAN_CALL = r"(?:warp_?(?:prefix|scan|inclusive|exclusive|cumsum)\w*|[wW]arp(?:Scan|Prefix|InclusiveScan|ExclusiveScan)\w*|warp_\w*_scan)"
+_BLOCK_SCAN_CALL = r"(?:block_?(?:scan|prefix|inclusive|exclusive|cumsum)\w*|[bB]lock(?:Prefix|InclusiveScan|ExclusiveScan)\w*)"
+_SCAN_METHOD = r"(?:Inclusive|Exclusive)(?:Reverse)?(?:Scan|Sum)(?:Reverse)?\w*"
+
+
+@detector("warp-shuffle-scan")
+def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
+    """Prefix results in a warp: shuffles from lower lanes, taken only where such a lane exists."""
+    for call in view.calls(_SHUFFLE_UP):
+        loops = view.loops_around(call.span.start)
+        loop = loops[-1] if loops else None
+        region = loop.span if loop else Span(max(0, call.span.start - 200), call.span.end + 400)
+        guard = re.search(r"\b\w*(?:lane|tid|threadIdx\.x|l)\w*\b[^;?{]*(?:>=|>|<)\s*\(?\s*\w+", view.text(region))
+        grows = loop is None or re.search(r"<<=|\*=\s*2|<<\s*1|\*\s*2|\+\+", loop.update)
+        if guard and grows:
+            yield Finding(region if loop else call.span, f"{call.name} from lower lanes, guarded by {' '.join(guard.group().split())[:50]}", 0.92)
+    yield from first(
+        called(view, _WARP_SCAN_CALL, "calls {0}", 0.82),
+        mentions(view, r"\bcub::WarpScan\b", "{0}", 0.9),
+        mentions(view, r"\bcg::(?:inclusive|exclusive)_scan\s*\(", "calls {0}", 0.8),
+    )
+
+
+@detector("block-scan")
+def block_scan(view: SyntaxView) -> Iterator[Finding]:
+    """Prefix results across a block: cub, warp scans joined through shared memory, or in place."""
+    yield from first(
+        mentions(view, r"\bcub::BlockScan\s*<[^;]*;?", "{0}", 0.88),
+        mentions(view, r"\bBlockScan\w*\s*\(\s*\w+\s*\)\s*\.\s*" + _SCAN_METHOD, "{0}", 0.9),
+        called(view, _BLOCK_SCAN_CALL, "calls {0}", 0.82),
+    )
+    for function in device_functions(view):
+        shared = shared_names(view, function)
+        yield from _scan_in_shared(view, function, shared)
+        yield from _joined_warp_scans(view, function, shared)
+
+
+def _scan_in_shared(view: SyntaxView, function: Function, shared: set[str]) -> Iterator[Finding]:
+    for loop in view.loops:
+        if not function.body.holds(loop.span.start) or not re.search(r"<<=\s*1|\*=\s*2", loop.update):
+            continue
+        text = view.text(loop.body)
+        stride = re.escape(loop.variable)
+        for name in shared:
+            read = re.search(rf"\b{re.escape(name)}\s*\[[^\]]*-\s*{stride}\b[^\]]*\]", text)
+            if read and re.search(rf"(?:>=|>|<)\s*{stride}\b|\b{stride}\s*(?:<=|<)", text) and "sync" in text:
+                yield Finding(loop.span, f"{name} takes in the element {loop.variable} to its left, doubling", 0.9)
+
+
+def _joined_warp_scans(view: SyntaxView, function: Function, shared: set[str]) -> Iterator[Finding]:
+    """Warp scans whose last lanes publish totals that other warps add."""
+    body = view.text(function.body)
+    if not re.search(rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|\bWarpScan", body):
+        return
+    for branch in view.branches:
+        if branch.expression or not function.body.holds(branch.span.start):
+            continue
+        last = re.search(r"==\s*(?:31|\(?\s*\w*(?:WARP|warp)\w*\s*-\s*1|kWarp\w*\s*-\s*1)", branch.condition)
+        stored = re.search(r"\b(\w+)(?:\.\w+)?\s*\[[^\]]*\]\s*(?:\.\w+\s*)?=\s*[\w{(]", view.text(branch.consequence))
+        if last and stored and (stored.group(1) in shared or re.search(r"sync", body)):
+            yield Finding(branch.span, f"the last lane of each warp publishes its total in {stored.group(1)}", 0.88)
+
+
+@detector("associative-scan-operator")
+def associative_scan_operator(view: SyntaxView) -> Iterator[Finding]:
+    """A scan whose combine is not plain addition: pairs of (product, value), or a named operator."""
+    scanning = re.search(rf"{_SCAN_METHOD}|{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|{_BLOCK_SCAN_CALL}|[sS]can", view.code)
+    for match in view.search(rf"\b{_SCAN_METHOD}\s*(?:<[^;()]*>)?\s*\("):
+        end = view.code.find(";", match.end())
+        arguments = view.code[match.end() : end]
+        operator = re.search(r"\b(\w*(?:[sS]can\w*Op|Op|[cC]ombine\w*|Operator))\b\s*(?:<[^;]*?>)?\s*[({]", arguments)
+        if operator and not re.search(r"\b(?:cub::)?Sum\b|\bplus\b", operator.group()):
+            yield Finding(Span(match.start(), end), f"{match.group().rstrip('( ')} with {operator.group(1)}", 0.93)
+    if not scanning:
+        return
+    for function in view.functions:
+        yield from _pair_combine(view, function)
+
+
+def _pair_combine(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """A function that joins two affine maps: the product of the factors and factor times value plus value."""
+    body = view.text(function.body)
+    if len(body) > 1500 or len(function.parameters) < 2:
+        return
+    value = r"[A-Za-z_]\w*(?:\s*(?:\.|->)\s*\w+|\[[^\]]*\])*"
+    product = re.search(rf"({value})\s*\*\s*({value})\s*(?=[,;}})])", body)
+    affine = re.search(rf"({value})\s*\*\s*({value})\s*\+\s*({value})|({value})\s*\+\s*({value})\s*\*\s*({value})|\b_*fmaf?(?:_rn)?\s*\(\s*({value})\s*,\s*({value})\s*,\s*({value})", body)
+    if not product or not affine:
+        return
+    parameters = {re.sub(r"\W", "", p.split()[-1]) for p in function.parameters}
+    used = [{re.split(r"\W", g)[0] for g in m.groups() if g} for m in (product, affine)]
+    local = {a.name: names_in(a.value) for a in view.within(function, view.assignments)}
+
+    def sources(names: set[str]) -> set[str]:
+        return names | {s for n in names for s in local.get(n, set())}
+
+    both = all(len(sources(names) & parameters) >= 2 for names in used)
+    shares_factor = {g for g in product.groups() if g} & {g for g in affine.groups() if g}
+    if both and shares_factor and "sqrt" not in body:
+        yield Finding(Span(function.head.start, function.body.end),
+                      f"{function.name} joins ({' '.join(product.group().split())}, {' '.join(affine.group().split())})", 0.92)  # fmt: skip
+
+
+@detector("chunked-scan-carry")
+def chunked_scan_carry(view: SyntaxView) -> Iterator[Finding]:
+    """A loop over chunks: each is scanned and continues from the prefix that the one before left."""
+    for function in device_functions(view):
+        shared = shared_names(view, function)
+        for loop in view.loops:
+            if function.body.holds(loop.span.start) and not loop.span.end > function.body.end:
+                yield from _carried(view, function, loop, shared)
+    for aggregate in view.aggregates:
+        text = view.text(aggregate.span)
+        callback = re.search(r"operator\s*\(\s*\)\s*\(\s*\w+\s+block_aggregate", text)
+        if callback and re.search(r"running|carry|prefix|total", text):
+            yield Finding(aggregate.span, f"{aggregate.name} hands the running prefix to the next chunk", 0.7)
+
+
+_SCAN_WORD = re.compile(rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|{_BLOCK_SCAN_CALL}|{_SCAN_METHOD}|\w*[sS]can\w*\s*(?:<[^;()]*>)?\s*\(")
+_CARRY_NAME = re.compile(r"(?i)carry|running|prefix|carried|state|offset_so_far|base_sum|total")
+
+
+def _carried(view: SyntaxView, function: Function, loop: Loop, shared: set[str]) -> Iterator[Finding]:
+    text = view.text(loop.body)
+    if not _SCAN_WORD.search(text) or re.search(r"<<=|>>=|\*=\s*2", loop.update):
+        return
+    inside = [a for a in view.assignments if loop.body.holds(a.span.start)]
+    for update in inside:
+        if update.declares or update.name == loop.variable or not _CARRY_NAME.search(update.name):
+            continue
+        born = [v for v in view.variables_named.get(update.name.split(".")[0], []) if function.body.holds(v.start)]
+        outside = update.name.split(".")[0] in shared or any(not loop.body.holds(v.start) for v in born)
+        if outside and _reads_before(view, loop, update):
+            yield Finding(Span(loop.span.start, update.span.end) if view.line(update.span.end) - view.line(loop.span.start) < 30 else update.span,
+                          f"{update.name} carries the prefix from one step of the loop over {loop.variable or 'chunks'} to the next", 0.9)  # fmt: skip
+
+
+def _reads_before(view: SyntaxView, loop: Loop, update: Assignment) -> bool:
+    """Whether the iteration uses the carried value besides updating it."""
+    name = re.escape(update.name.split(".")[0])
+    reads = [m.start() for m in view.search(rf"\b{name}\b", loop.body) if not update.span.holds(m.start())]
+    return bool(reads) or update.feeds_itself

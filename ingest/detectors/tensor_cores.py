@@ -1,0 +1,211 @@
+"""Matrix units: fragments, products, accumulation, integer dot products, dequantization."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ingest.registry import Finding, detector
+from ingest.queries import LOW_PRECISION, assembled, called, first, mentions
+from ingest.syntax import Function, Span, SyntaxView, names_in
+
+_ATOM = r"\bSM(?:70|75|80|89|120)_\d+x\d+x\d+_\w+"
+
+
+@detector("tensor-core-mma")
+def tensor_core_mma(view: SyntaxView) -> Iterator[Finding]:
+    """Warp-wide matrix products: wmma, mma.sync, CuTe atoms; warpgroup products are another concept."""
+    yield from first(
+        assembled(view, r"w?mma\.(?:sp\.)?(?:sync|mma)", "PTX {0}"),
+        mentions(view, r"\bwmma::(?:mma_sync|fragment)\b", "{0}"),
+        mentions(view, _ATOM, "MMA atom {0}"),
+        called(view, r"mma_sync\w*|mma_m\d+n\d+k\d+\w*|ldmatrix_mma\w*|mma_sync_m\w+|(?:warp_)?mma_(?:AB|ABt|AtB|AtBt)|hmma\w*|\w*mma_16x8x\w+", "calls {0}", 0.85),
+        mentions(view, r"\b(?:flash|cute)::gemm\w*\s*(?:<[^;]*?>)?\s*\(", "calls {0} on tensor cores", 0.8),
+        mentions(view, r"\bTiledM[mM][aA]\b[^;]*;", "tiled product {0}", 0.7),
+    ) if not _only_warpgroup(view) else iter(())  # fmt: skip
+
+
+def _only_warpgroup(view: SyntaxView) -> bool:
+    """Whether products in the file are warpgroup products: the same call names then mean those."""
+    warpgroup = re.search(r"\bwarpgroup::mma|\bwgmma\b|GMMA|warpgroup_(?:wait|arrive|fence)", view.code)
+    warp = re.search(_ATOM + r"|\bwmma::|(?<!g)mma\.sync", view.code)
+    return bool(warpgroup) and not warp
+
+
+@detector("warpgroup-mma")
+def warpgroup_mma(view: SyntaxView) -> Iterator[Finding]:
+    """Products by four warps on operands in shared memory: wgmma, GMMA."""
+    yield from first(
+        assembled(view, r"wgmma\.", "PTX {0}"),
+        mentions(view, r"\bSM90_\d+x\d+x\d+_\w+", "atom {0}"),
+        mentions(view, r"\b(?:cute::)?(?:GMMA|SM90::GMMA)::\w+", "{0}"),
+        mentions(view, r"\bwarpgroup::(?:mma|mm)\w*", "calls {0}"),
+        called(view, r"warpgroup_(?:arrive|commit_batch|wait|fence_operand)|wgmma_\w+", "calls {0}"),
+    )
+
+
+@detector("matrix-fragment-load")
+def matrix_fragment_load(view: SyntaxView) -> Iterator[Finding]:
+    """Fragments loaded by a whole warp: ldmatrix and its atoms."""
+    yield from first(
+        assembled(view, r"ldmatrix\.", "PTX {0}"),
+        mentions(view, r"\bSM75_U\w*LDSM\w*", "copy atom {0}"),
+        called(view, r"\w*ldmatrix\w*|ldsm\w*|\w*_ldsm_\w*", "calls {0}", 0.9),
+    )
+
+
+@detector("transposed-operand-layout")
+def transposed_operand_layout(view: SyntaxView) -> Iterator[Finding]:
+    """An operand seen or stored transposed on purpose, so that its accesses are contiguous."""
+    yield from first(
+        assembled(view, r"(?:ldmatrix|stmatrix)\.\S*\.trans", "PTX {0} transposes the fragment", 0.85),
+        mentions(view, r"\bSM75_U\w*LDSM_T\b", "copy atom {0} transposes", 0.85),
+        called(view, r"\w*ldmatrix\w*trans\w*", "calls {0}", 0.85),
+        mentions(view, r"\bSmemLayout\w*(?:[Tt]ransposed|Vt|Kt|Qt)\w*", "{0}: a transposed view of shared memory", 0.9),
+        mentions(view, r"\bTensor\s+s\w+t\s*=\s*make_tensor", "{0}: a transposed view", 0.85),
+    )
+    yield from _transposing_stores(view)
+
+
+def _transposing_stores(view: SyntaxView) -> Iterator[Finding]:
+    """A shared 2-D array written column by column from rows of global memory, read along rows."""
+    arrays = {v.name for v in view.variables if v.shared and len(v.dimensions) >= 2}
+    for assignment in view.assignments:
+        if assignment.name not in arrays or assignment.operator != "=":
+            continue
+        indices = re.findall(r"\[([^\[\]]*)\]", assignment.target)[-2:]
+        loaded = re.search(r"\w\s*\[([^\[\]]*)\]", assignment.value)
+        if len(indices) != 2 or not loaded:
+            continue
+        fast = re.search(r"\+\s*([A-Za-z_]\w*)\s*$", loaded.group(1))
+        if fast and fast.group(1) in names_in(indices[0]) and fast.group(1) not in names_in(indices[1]):
+            yield Finding(assignment.span, f"stores {assignment.name} transposed: {assignment.target.strip()}", 0.6)
+
+
+_MIXED_PTX = re.compile(r"w?g?mma\S*\.f32\.(?:f16|bf16|e4m3|e5m2|tf32)|w?g?mma\S*\.f32\.f16|w?gmma\S*\.f32\.bf16")
+
+
+@detector("mixed-precision-accumulation")
+def mixed_precision_accumulation(view: SyntaxView) -> Iterator[Finding]:
+    """Half, bfloat or 8-bit inputs summed in float."""
+    for statement in view.assembly:
+        for mnemonic in statement.mnemonics:
+            if _MIXED_PTX.match(mnemonic):
+                yield Finding(statement.span, f"PTX {mnemonic} accumulates in float", 0.95)
+    yield from first(
+        mentions(view, r"\bSM\d+_\d+x\d+x\d+_F32(?:F16|BF16|E4M3|E5M2)\w+", "atom {0} accumulates in float"),
+        mentions(view, r"\bfragment\s*<\s*(?:wmma::)?accumulator\s*,[^;>]*\bfloat\b", "{0}: float accumulator", 0.85),
+        mentions(view, r"\busing\s+ElementAccum\w*\s*=\s*float\b", "{0}", 0.8),
+        called(view, r"mma_m16n8k16\w*|mma_sync_m16n16k16_row_col_f16f16f32", "{0} multiplies half, adds float", 0.6),
+        _converted_accumulators(view),
+        _float_tiles(view),
+        _narrowed_accumulators(view),
+    )
+
+
+def _float_tiles(view: SyntaxView) -> Iterator[Finding]:
+    low = re.search(r"\b(?:st|rt)_(?:bf|hf|fp8\w*)\s*<", view.code)
+    for match in view.search(r"\brt_fl\s*<[^;]*?>\s*\w+"):
+        if low:
+            yield Finding(Span(*match.span()), f"float accumulator {match.group()} over {low.group()} tiles", 0.9)
+
+
+def _narrowed_accumulators(view: SyntaxView) -> Iterator[Finding]:
+    """Results of a product converted down before they feed the next one: the sum itself was wider."""
+    for call in view.calls(r"convert_type\w*"):
+        if "Element" in call.template_arguments and call.arguments and re.search(r"acc|r[PS]|scores", call.arguments[0]):
+            yield Finding(call.span, f"{call.path} narrows the float accumulator {call.arguments[0]}", 0.75)
+
+
+def _low_names(view: SyntaxView, function: Function) -> set[str]:
+    """Names in a function that hold low-precision values, by declared type, template scalars included."""
+    scalars = {t.split()[-1] for t in function.template_parameters if re.match(r"(?:typename|class)\s+\w+$", t)}
+    scalars |= {"scalar_t", "input_t", "weight_t", "floatX"} & view.names
+    names = set()
+    for variable in view.variables:
+        if not function.head.start <= variable.start < function.body.end:
+            continue
+        if LOW_PRECISION.search(variable.type) and not re.search(r"\b(?:u?int8_t)\b", variable.type):
+            names.add(variable.name)
+        elif scalars & names_in(variable.type) and not variable.type.strip().startswith("typename"):
+            names.add(variable.name)
+    return names
+
+
+_WIDENING = re.compile(
+    r"(?:__(?:half|bfloat16)2float|__(?:low|high)2float|__half22float2|__bfloat1622float2|to_float|toFloat|to_fp32|"
+    r"(?<!\w)float|static_cast\s*<\s*float\s*>|\(\s*float\s*\)|type2float|cuda_cast\s*<\s*float\s*>|from_float)\s*\(?\s*([^;]*)"
+)
+
+
+def _converted_accumulators(view: SyntaxView) -> Iterator[Finding]:
+    for function in view.functions:
+        if not function.on_device:
+            continue
+        low = _low_names(view, function)
+        if not low:
+            continue
+        local = view.within(function, view.assignments)
+        widened = set()
+        for _ in range(3):
+            for a in local:
+                kind = view.type_of(a.name, function)
+                if "float" not in kind:
+                    continue
+                match = _WIDENING.search(a.value)
+                source = names_in(match.group(1)) if match else names_in(a.value)
+                if source & (low | widened):
+                    widened.add(a.name)
+        for a in local:
+            kind = view.type_of(a.name, function)
+            if "float" not in kind or not (a.operator == "+=" or (a.operator == "=" and a.feeds_itself and "+" in a.value) or _fma_into(a.name, a.value)):
+                continue
+            inline = _WIDENING.search(a.value)
+            feeds = names_in(a.value) & widened or (inline and names_in(inline.group(1)) & low)
+            if feeds and view.loops_around(a.span.start):
+                yield Finding(a.span, f"float {a.name} sums values widened from {', '.join(sorted(low))[:60]}", 0.8)
+
+
+def _fma_into(name: str, value: str) -> bool:
+    match = re.match(r"\s*(?:__)?fma\w*\s*\(", value)
+    return bool(match) and value.rstrip(") ;").endswith(name)
+
+
+@detector("int8-dot")
+def int8_dot(view: SyntaxView) -> Iterator[Finding]:
+    """Dot products of packed 8-bit integers: dp4a, integer MMA."""
+    yield from first(
+        called(view, r"__dp[24]a\w*|\w*_dp4a", "calls {0}"),
+        assembled(view, r"dp[24]a\.|mma\.\S*\.s32\.[us][84]|mma\.\S*\.[us][84]\.[us][84]\.s32", "PTX {0}"),
+        mentions(view, r"\bSM\d+_\d+x\d+x\d+_S32[SU][84]\w*", "atom {0}"),
+        mentions(view, r"\bfragment\s*<\s*(?:wmma::)?matrix_[ab]\s*,[^;>]*\b(?:signed char|unsigned char|u?int8_t)\b", "{0}", 0.9),
+    )
+
+
+@detector("dequantize-in-register")
+def dequantize_in_register(view: SyntaxView) -> Iterator[Finding]:
+    """Quantized weights unpacked by bit tricks and scaled in registers."""
+    yield from first(
+        mentions(view, r"\b0x(?:64006400|6400|43004300|4300|4b000000|64086408|54005400)[uU]?\b", "magic number {0} makes halves of integers", 0.92),
+        called(view, r"\w*dequant(?:ize)?_\w*(?:s4|u4|int4|4bit|8bit|fp4|fp16|fp8|f16|q\d)\w*", "calls {0}", 0.8),
+        called(view, r"\w*dequant(?:ize)?", "calls {0}", 0.6),
+        assembled(view, r"prmt\.b32", "PTX {0} picks bytes to widen", 0.45),
+        _nibbles(view),
+    )
+
+
+def _nibbles(view: SyntaxView) -> Iterator[Finding]:
+    """Masks and shifts by whole nibbles or bytes whose results are converted and scaled."""
+    for function in view.functions:
+        if not function.on_device:
+            continue
+        unpacked = {}
+        for a in view.within(function, view.assignments):
+            if re.search(r"&\s*(?:0x0*[fF]\b|0x0*[fF]{1,2}\b|0x0f0f0f0f|15\b)", a.value) and re.search(r">>", a.value):
+                unpacked[a.name] = a
+        body = view.text(function.body)
+        scaled = re.search(r"(?i)\bscales?\w*|\bzeros?\w*|\bzp\b|_LUT\b|\blut\b", body)
+        for name, a in unpacked.items():
+            used = re.search(rf"(?:\bfloat|half|bf16|cast\w*<[^>]*>|LUT|lut|table)\w*\s*[\[(][^;]*\b{re.escape(name)}\b", body)
+            if scaled and used:
+                yield Finding(a.span, f"{name} is unpacked by mask and shift, then scaled ({scaled.group()})", 0.85)

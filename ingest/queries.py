@@ -1,0 +1,124 @@
+"""The small vocabulary that detectors are written in: data flow and memory spaces over a ``SyntaxView``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ingest.registry import Finding
+from ingest.syntax import Assignment, Call, Function, Parameter, Span, SyntaxView, names_in, paths_in
+
+SHARED_NAME = re.compile(r"(?:^|_)s?h?mem(?:_|$)|^s?mem_|shared|^s[A-Z]|smem")
+LOW_PRECISION = re.compile(
+    r"\b(?:__)?(?:nv_)?(?:half2?|bfloat16|bfloat162|bf16|half_t|bfloat16_t|float16_t|fp8\w*|float_e\w+)\b|\bu?int8_t\b"
+)
+SCALAR_TEMPLATE = re.compile(r"\b(?:scalar_t|input_t|weight_t|Element|T|floatX|half_t|DType\w*|TI|Tin|T_in|element_t)\b")
+
+
+def first(*groups: Iterator[Finding]) -> Iterator[Finding]:
+    """All findings of several searches, one after the other."""
+    for group in groups:
+        yield from group
+
+
+def mentions(view: SyntaxView, pattern: str, why: str, confidence: float = 0.9) -> Iterator[Finding]:
+    """A finding per match of a pattern in code; ``{0}`` in ``why`` is the matched text."""
+    for match in view.search(pattern):
+        yield Finding(Span(*match.span()), why.format(match.group().strip()), confidence)
+
+
+def called(view: SyntaxView, pattern: str, why: str, confidence: float = 0.9) -> Iterator[Finding]:
+    """A finding per call whose name matches; ``{0}`` in ``why`` is the callee."""
+    for call in view.calls(pattern):
+        yield Finding(call.span, why.format(call.path), confidence)
+
+
+def assembled(view: SyntaxView, pattern: str, why: str, confidence: float = 0.95) -> Iterator[Finding]:
+    """A finding per PTX instruction whose mnemonic matches from its start; ``{0}`` is the mnemonic."""
+    compiled = re.compile(pattern)
+    for statement in view.assembly:
+        for mnemonic in statement.mnemonics:
+            if compiled.match(mnemonic):
+                yield Finding(statement.span, why.format(mnemonic), confidence)
+
+
+def definitions(view: SyntaxView, name: str, function: Function | None) -> list[Assignment]:
+    """Assignments to a path inside a function."""
+    return [a for a in view.within(function, view.assignments) if a.name == name]
+
+
+def origins(view: SyntaxView, expression: str, function: Function | None, depth: int = 3) -> set[str]:
+    """Paths that an expression depends on, through up to ``depth`` rounds of definitions."""
+    known = paths_in(expression)
+    frontier = set(known)
+    assigned = view.within(function, view.assignments)
+    for _ in range(depth):
+        fresh = {
+            path for a in assigned if a.name in frontier for path in paths_in(a.value)
+        } - known
+        if not fresh:
+            break
+        known |= fresh
+        frontier = fresh
+    return known
+
+
+def shared_names(view: SyntaxView, function: Function | None) -> set[str]:
+    """Names through which a function reaches shared memory: arrays, pointers into them, addresses."""
+    def visible(variable: Parameter) -> bool:
+        if function is None:
+            return True
+        owner = view.function_at(variable.start)
+        return owner is None or owner is function
+
+    names = {v.name for v in view.variables if v.shared and visible(v)}
+    if function is not None:
+        span = Span(function.head.start, function.body.start)
+        names |= {
+            v.name for v in view.variables
+            if span.holds(v.start) and SHARED_NAME.search(v.name) and (v.is_pointer or "uint32" in v.type or "&" in v.type)
+        }
+    for assignment in view.within(function, view.assignments):
+        if not (assignment.declares or assignment.operator == "=") or assignment.name in names:
+            continue
+        kind = view.type_of(assignment.name, function)
+        address = "*" in assignment.target or "&" in assignment.target or "*" in kind or "&" in kind
+        address |= bool(re.search(r"uint32_t|unsigned", kind)) or "make_tensor" in assignment.value
+        value = assignment.value
+        reads = re.match(r"\s*\w+\s*\[", value) and "*" not in assignment.target and "&" not in assignment.target
+        if address and not reads and names_in(value) & names:
+            names.add(assignment.name)
+    return names
+
+
+def global_names(view: SyntaxView, function: Function | None) -> set[str]:
+    """Names through which a function reaches global memory: pointer parameters and pointers into them."""
+    if function is None:
+        return set()
+    shared = shared_names(view, function)
+    span = Span(function.head.start, function.body.start)
+    names = {v.name for v in view.variables if span.holds(v.start) and v.is_pointer and v.name not in shared}
+    for assignment in view.within(function, view.assignments):
+        if assignment.name in names or assignment.name in shared:
+            continue
+        kind = view.type_of(assignment.name, function)
+        is_pointer = "*" in kind or "*" in assignment.target
+        if is_pointer and (names_in(assignment.value) & names or re.search(r"\bparams?\b", assignment.value)):
+            names.add(assignment.name)
+    return names
+
+
+def device_functions(view: SyntaxView) -> list[Function]:
+    """Functions that run on the GPU; all of them when the file marks none (a body for inclusion)."""
+    marked = [f for f in view.functions if f.on_device]
+    return marked or list(view.functions)
+
+
+def joined(*spans: Span) -> Span:
+    """Smallest span that covers all."""
+    return Span(min(s.start for s in spans), max(s.end for s in spans))
+
+
+def argument_names(call: Call) -> set[str]:
+    """Identifiers in a call's arguments."""
+    return {name for argument in call.arguments for name in names_in(argument)}
