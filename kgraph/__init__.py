@@ -1,0 +1,1 @@
+"""The knowledge graph: CUDA optimization knowledge, its Metal equivalents, and what was seen and tried."""

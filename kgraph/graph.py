@@ -174,15 +174,14 @@ class KnowledgeGraph:
         mnemonic with modifiers, a wildcard (``__shfl_*``), a name as people write it (``warp reduce``),
         or a concept's slug.
         """
+        slug = term.strip().lower()
+        if slug in self._concepts:
+            return TermAnswer(term, self.mappings([slug]))
         found = self._tokens.find(term)
         by_iri = {primitive.iri: rank for rank, primitive in enumerate(found)}
         mappings = [m for m in self._mappings if m.origin.iri in by_iri]
-        mappings.sort(key=lambda m: by_iri[m.origin.iri])
         if not mappings:
             mappings = [m for m in self._mappings if m.target is not None and m.target.iri in by_iri]
-        if not mappings and term.strip().lower() in self._concepts:
-            mappings = list(self.mappings([term.strip().lower()]))
-            return TermAnswer(term, tuple(mappings))
         if mappings:
             return TermAnswer(term, _ordered(mappings, by_iri))
         return TermAnswer(term, (), self._near(term))
@@ -401,7 +400,7 @@ def _ordered(mappings: Iterable[Mapping], rank: dict[str, int] | None = None) ->
         superseded = bool(mapping.corrected_by)
         return (
             superseded,
-            ranks.get(mapping.origin.iri, 0),
+            ranks.get(mapping.origin.iri, len(ranks)),
             _RELATION_RANK[mapping.relation],
             -mapping.confidence,
             mapping.iri,
