@@ -1,0 +1,249 @@
+/* What a SIMD-group's lanes compute together. Reductions combine pairs at distance 16, 8, 4, 2, 1, in
+ * the value's own type; lanes that take no part count as the identity. */
+#include "msim.h"
+#include <math.h>
+
+uint16_t msim_bfloat_bits(float x);
+float msim_float_of_bfloat(uint16_t x);
+
+static const uint8_t TYPE_BYTES[] = {4, 2, 2, 1, 1, 2, 2, 4, 4, 8, 8};
+
+/* A scalar of any element type, widened. */
+typedef union {
+    float f;
+    int64_t i;
+    uint64_t u;
+} scalar;
+
+static bool is_float(uint32_t type) { return type <= MSIM_BF16; }
+
+static scalar read_scalar(const void *from, uint32_t type) {
+    scalar s = {.u = 0};
+    switch (type) {
+    case MSIM_F32: memcpy(&s.f, from, 4); break;
+    case MSIM_F16: { _Float16 h; memcpy(&h, from, 2); s.f = (float)h; break; }
+    case MSIM_BF16: { uint16_t b; memcpy(&b, from, 2); s.f = msim_float_of_bfloat(b); break; }
+    case MSIM_I8: s.i = *(const int8_t *)from; break;
+    case MSIM_U8: s.u = *(const uint8_t *)from; break;
+    case MSIM_I16: s.i = *(const int16_t *)from; break;
+    case MSIM_U16: s.u = *(const uint16_t *)from; break;
+    case MSIM_I32: s.i = *(const int32_t *)from; break;
+    case MSIM_U32: s.u = *(const uint32_t *)from; break;
+    default: memcpy(&s.u, from, 8); break;
+    }
+    return s;
+}
+
+static void write_scalar(void *to, uint32_t type, scalar s) {
+    switch (type) {
+    case MSIM_F32: memcpy(to, &s.f, 4); break;
+    case MSIM_F16: { _Float16 h = (_Float16)s.f; memcpy(to, &h, 2); break; }
+    case MSIM_BF16: { uint16_t b = msim_bfloat_bits(s.f); memcpy(to, &b, 2); break; }
+    default: memcpy(to, &s.u, TYPE_BYTES[type]); break;
+    }
+}
+
+static scalar round_to(scalar s, uint32_t type) {
+    uint64_t bits;
+    write_scalar(&bits, type, s);
+    return read_scalar(&bits, type);
+}
+
+static bool is_signed(uint32_t type) {
+    return type == MSIM_I8 || type == MSIM_I16 || type == MSIM_I32 || type == MSIM_I64;
+}
+
+static scalar combine(uint32_t op, uint32_t type, scalar a, scalar b) {
+    scalar r = a;
+    bool real = is_float(type);
+    switch (op) {
+    case MSIM_SUM: if (real) r.f = a.f + b.f; else r.u = a.u + b.u; break;
+    case MSIM_PRODUCT: if (real) r.f = a.f * b.f; else r.u = a.u * b.u; break;
+    case MSIM_MIN:
+        if (real) r.f = fminf(a.f, b.f);
+        else r = (is_signed(type) ? a.i < b.i : a.u < b.u) ? a : b;
+        break;
+    case MSIM_MAX:
+        if (real) r.f = fmaxf(a.f, b.f);
+        else r = (is_signed(type) ? a.i > b.i : a.u > b.u) ? a : b;
+        break;
+    case MSIM_AND: r.u = a.u & b.u; break;
+    case MSIM_OR: r.u = a.u | b.u; break;
+    default: r.u = a.u ^ b.u; break;
+    }
+    return round_to(r, type);
+}
+
+static bool takes_part(uint32_t mask, uint32_t lane) { return lane < SIMD_WIDTH && (mask >> lane & 1); }
+
+static void *component(const msim_request *request, uint32_t index) {
+    return (char *)request->value + index * TYPE_BYTES[request->type];
+}
+
+/* Reduce component `index` over each run of `width` lanes; every active lane gets its run's result. */
+static void reduce(msim_thread *lanes, uint32_t mask, uint32_t op, uint32_t index) {
+    scalar values[SIMD_WIDTH];
+    uint32_t present = mask, lead = (uint32_t)__builtin_ctz(mask);
+    uint32_t type = lanes[lead].request->type, width = lanes[lead].request->width;
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++)
+        if (takes_part(mask, i)) values[i] = read_scalar(component(lanes[i].request, index), type);
+    for (uint32_t step = width / 2; step; step /= 2) {
+        for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
+            if (i % (2 * step) >= step || !takes_part(present, i + step)) continue;
+            values[i] = takes_part(present, i) ? combine(op, type, values[i], values[i + step]) : values[i + step];
+            present |= 1u << i;
+        }
+    }
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++)
+        if (takes_part(mask, i)) write_scalar(component(lanes[i].request, index), type, values[i / width * width]);
+}
+
+static void prefix(msim_thread *lanes, uint32_t mask, uint32_t index) {
+    const msim_request *lead = lanes[__builtin_ctz(mask)].request;
+    uint32_t type = lead->type, op = lead->op;
+    bool product = op >= MSIM_PREFIX_INCLUSIVE_PRODUCT;
+    bool exclusive = op == MSIM_PREFIX_EXCLUSIVE_SUM || op == MSIM_PREFIX_EXCLUSIVE_PRODUCT;
+    scalar running = {.u = 0};
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
+        if (i % lead->width == 0) {
+            if (is_float(type)) running.f = product;
+            else running.u = product;
+        }
+        if (!takes_part(mask, i)) continue;
+        scalar before = running;
+        running = combine(product ? MSIM_PRODUCT : MSIM_SUM, type, running,
+                          read_scalar(component(lanes[i].request, index), type));
+        write_scalar(component(lanes[i].request, index), type, exclusive ? before : running);
+    }
+}
+
+enum { KEEP_OWN = -1, TAKE_FILL_LOW = -2, TAKE_FILL_HIGH = -3 };
+
+/* The lane that `lane` reads from within its run, or what it takes instead of another lane's value. */
+static int64_t source_lane(const msim_request *request, uint32_t lane, uint32_t first) {
+    int64_t width = request->width, own = lane % width, base = lane - own, n = request->lane;
+    switch (request->op) {
+    case MSIM_SHUFFLE: case MSIM_BROADCAST: return base + n;
+    case MSIM_SHUFFLE_XOR: return base + (own ^ n);
+    case MSIM_SHUFFLE_UP: return own < n ? KEEP_OWN : lane - n;
+    case MSIM_SHUFFLE_DOWN: return own + n >= width ? KEEP_OWN : lane + n;
+    case MSIM_FILL_UP: return own < n ? TAKE_FILL_LOW : lane - n;
+    case MSIM_FILL_DOWN: return own + n >= width ? TAKE_FILL_HIGH : lane + n;
+    case MSIM_ROTATE_UP: return base + (own + width - n % width) % width;
+    case MSIM_ROTATE_DOWN: return base + (own + n) % width;
+    default: return first;
+    }
+}
+
+static void report_inactive(msim_thread *lanes, uint32_t count, uint32_t lane, int64_t source) {
+    const msim_request *request = lanes[lane].request;
+    msim_event *event = msim_add_event(EVENT_INACTIVE_LANE, NO_INDEX, NO_INDEX, request->line, request->place);
+    if (!event) return;
+    event->thread = lanes[lane].thread;
+    event->offset = source;
+    event->access = source < 0 || source >= SIMD_WIDTH ? 0      /* no such lane */
+                    : source >= count ? 1                       /* beyond a short SIMD-group */
+                    : lanes[source].state == LANE_ENDED ? 2 : 3; /* ended, or elsewhere */
+}
+
+enum { MAX_VALUE_BYTES = 32 };
+
+static void shuffle(msim_thread *lanes, uint32_t count, uint32_t mask) {
+    char before[SIMD_WIDTH][MAX_VALUE_BYTES];
+    uint32_t first = (uint32_t)__builtin_ctz(mask);
+    uint32_t bytes = lanes[first].request->count * TYPE_BYTES[lanes[first].request->type];
+    for (uint32_t i = 0; i < count; i++)
+        if (takes_part(mask, i)) memcpy(before[i], lanes[i].request->value, bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!takes_part(mask, i)) continue;
+        msim_request *request = lanes[i].request;
+        uint32_t quad_first = first;
+        if (request->width == 4) quad_first = i / 4 * 4 + (uint32_t)__builtin_ctz(mask >> (i / 4 * 4));
+        int64_t source = source_lane(request, i, quad_first), width = request->width;
+        if (source == KEEP_OWN) continue;
+        /* fill up: the last `delta` values of the fill run, fill down: its first ones */
+        if (source == TAKE_FILL_LOW) source = i + width - request->lane;
+        else if (source == TAKE_FILL_HIGH) source = i + request->lane - width;
+        else if (source >= 0 && takes_part(mask, (uint32_t)(source > 31 ? 32 : source))) {
+            memcpy(request->value, before[source], bytes);
+            continue;
+        }
+        bool fill = request->op == MSIM_FILL_UP || request->op == MSIM_FILL_DOWN;
+        bool from_fill = fill && source_lane(request, i, quad_first) < KEEP_OWN;
+        if (from_fill && source >= 0 && takes_part(mask, (uint32_t)(source > 31 ? 32 : source))) {
+            memcpy(request->value, lanes[source].request->fill, bytes);
+        } else {
+            report_inactive(lanes, count, i, source);
+            memset(request->value, 0xff, bytes);
+        }
+    }
+}
+
+static void vote(msim_thread *lanes, uint32_t mask) {
+    uint32_t width = lanes[__builtin_ctz(mask)].request->width;
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
+        if (!takes_part(mask, i)) continue;
+        msim_request *request = lanes[i].request;
+        uint32_t base = i / width * width;
+        uint32_t run = width == SIMD_WIDTH ? ~0u : ((1u << width) - 1) << base, yes = 0;
+        for (uint32_t k = 0; k < SIMD_WIDTH; k++)
+            if (takes_part(mask & run, k) && lanes[k].request->lane) yes |= 1u << k;
+        uint64_t result = yes >> base;
+        if (request->op == MSIM_ALL) result = yes == (mask & run);
+        else if (request->op == MSIM_ANY) result = yes != 0;
+        else if (request->op == MSIM_IS_FIRST) result = i == (uint32_t)__builtin_ctz(mask & run);
+        else if (request->op == MSIM_ACTIVE_MASK) result = (mask & run) >> base;
+        memcpy((void *)request->fill, &result, sizeof result);
+    }
+}
+
+static void simd_barrier(msim_thread *lanes, uint32_t count, uint32_t mask) {
+    msim_thread *first = &lanes[__builtin_ctz(mask)], *elsewhere = NULL;
+    uint32_t flags = ~0u;
+    for (uint32_t i = 0; i < count; i++) {
+        if (takes_part(mask, i)) flags &= lanes[i].request->lane;
+        else if (lanes[i].state != LANE_ENDED) elsewhere = &lanes[i];
+    }
+    if (elsewhere && msim.launch->checked) {
+        msim_event *event = msim_add_event(EVENT_SIMD_BARRIER_MISMATCH, NO_INDEX, NO_INDEX, first->request->line,
+                                           first->request->place);
+        if (event) {
+            event->thread = first->thread;
+            event->other_thread = elsewhere->thread;
+        }
+    }
+    msim.counts->simd_barriers++;
+    msim.time++;
+    if (flags & MSIM_MEM_DEVICE) msim.simd_barrier_time[0][first->simdgroup] = msim.time;
+    if (flags & MSIM_MEM_THREADGROUP) msim.simd_barrier_time[1][first->simdgroup] = msim.time;
+}
+
+/* Perform the collective at which the lanes of `mask` wait; returns the lanes that took part. */
+uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
+    const msim_request *lead = lanes[__builtin_ctz(mask)].request;
+    uint32_t words = lead->count * ((TYPE_BYTES[lead->type] + 3) / 4), op = lead->op, same = 0;
+    for (uint32_t i = 0; i < lane_count; i++)
+        if (takes_part(mask, i) && lanes[i].request->op == op && lanes[i].request->type == lead->type) same |= 1u << i;
+    mask = same;
+    if (op == MSIM_SIMD_BARRIER) {
+        simd_barrier(lanes, lane_count, mask);
+    } else if (op >= MSIM_BALLOT) {
+        vote(lanes, mask);
+        msim.counts->vote_simd_ops++;
+    } else if (op >= MSIM_SHUFFLE) {
+        shuffle(lanes, lane_count, mask);
+        if (op >= MSIM_BROADCAST) {
+            msim.counts->broadcast_simd_ops += words;
+        } else {
+            msim.counts->shuffle_simd_ops += words;
+            msim.counts->shuffle_lanes += (uint64_t)words * (uint32_t)__builtin_popcount(mask);
+        }
+    } else if (op >= MSIM_PREFIX_INCLUSIVE_SUM) {
+        for (uint32_t i = 0; i < lead->count; i++) prefix(lanes, mask, i);
+        msim.counts->prefix_simd_ops += lead->count;
+    } else {
+        for (uint32_t i = 0; i < lead->count; i++) reduce(lanes, mask, op, i);
+        msim.counts->reduction_simd_ops += lead->count;
+    }
+    return mask;
+}

@@ -1,0 +1,173 @@
+/* Entry point of the compiled kernel's library, the hooks of instrumented code, and fault handling. */
+#define _GNU_SOURCE
+#include "msim.h"
+#include <signal.h>
+#include <stdlib.h>
+
+msim_state msim;
+
+static uint32_t *block_counts; /* [block_count][threads] of the running threadgroup */
+static uint32_t threads_per_group;
+static msim_group_counts sink;
+
+static inline void observe(const void *pointer, uint32_t bytes, uint32_t site, uint32_t access) {
+    uintptr_t address = (uintptr_t)pointer;
+    if (!msim.current || !bytes || msim_in_stacks(address, bytes, site, access)) return;
+    msim_region *region = msim.site_region[site];
+    if (!region || address - region->base >= region->bytes) region = msim_find_region(address, bytes, site, access);
+    uint64_t offset = address - region->base;
+    if (region->index == NO_INDEX) { /* a constant table of the kernel */
+        if (!msim.launch->checked) msim_count_access(region, address, bytes, site, access);
+        return;
+    }
+    if (offset + bytes > region->bytes || offset > region->bytes) {
+        msim_event *event = msim_add_event(EVENT_OUT_OF_RANGE, site, region->index, 0, "");
+        if (event) {
+            event->access = access;
+            event->bytes = bytes;
+            event->offset = (int64_t)offset;
+        }
+        return;
+    }
+    if (msim.launch->checked) msim_check_access(region, offset, bytes, site, access);
+    else msim_count_access(region, address, bytes, site, access);
+}
+
+void msim_load(const void *address, uint32_t bytes, uint32_t site) { observe(address, bytes, site, ACCESS_LOAD); }
+void msim_store(void *address, uint32_t bytes, uint32_t site) { observe(address, bytes, site, ACCESS_STORE); }
+void msim_atomic(void *address, uint32_t bytes, uint32_t site) { observe(address, bytes, site, ACCESS_ATOMIC); }
+
+void msim_block(uint32_t block) {
+    if (msim.current) block_counts[(uint64_t)block * threads_per_group + msim.current->thread]++;
+}
+
+/* Value of a launch attribute; the numbering is metalsim/signature.py's ATTRIBUTES. */
+msim_u32 msim_attribute(msim_u32 index) {
+    const msim_thread *thread = msim.current;
+    uint32_t axis = index % 4;
+    switch (index / 4) {
+    case 0: return msim.group_position[axis] * msim.launch->threadgroup[axis] + thread->position[axis];
+    case 1: return thread->position[axis];
+    case 2: return msim.group_position[axis];
+    case 3: return msim.group_size[axis];
+    case 4: return msim.launch->threadgroup[axis];
+    case 5: return msim.groups_per_grid[axis];
+    case 6: return msim.launch->grid[axis];
+    case 7: return 0; /* grid_origin */
+    case 8: return thread->thread;
+    case 9: return thread->lane;
+    case 10: return thread->simdgroup;
+    case 11: return msim.simdgroup_count;
+    case 12: return SIMD_WIDTH;
+    case 13: return thread->thread % 4;
+    case 14: return thread->thread / 4;
+    case 15: return (msim.thread_count + 3) / 4;
+    case 16: return (threads_per_group + SIMD_WIDTH - 1) / SIMD_WIDTH;
+    default: return (threads_per_group + 3) / 4;
+    }
+}
+
+/* clang's array-bounds check: the type's name tells thread arrays from threadgroup arrays. */
+typedef struct {
+    uint16_t kind, info;
+    char name[1];
+} type_descriptor;
+
+typedef struct {
+    const char *file;
+    uint32_t line, column;
+    const type_descriptor *array, *index;
+} out_of_bounds;
+
+void __ubsan_handle_out_of_bounds(out_of_bounds *data, uintptr_t index) {
+    msim_event *event = msim_add_event(EVENT_ARRAY_INDEX, NO_INDEX, NO_INDEX, data->line, data->file);
+    if (event) {
+        bool is_signed = data->index->info & 1, narrow = (data->index->info >> 1) <= 5;
+        event->offset = narrow && is_signed ? (int32_t)index : (int64_t)index;
+        strncpy(event->text, data->array->name, sizeof event->text - 1);
+    }
+    /* Outside a thread's own array lies its stack: going on would corrupt the simulation. */
+    if (!strstr(data->array->name, "SYlocal") && !strstr(data->array->name, "local")) msim_stop();
+}
+
+static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+enum { SIGNAL_COUNT = 4, SIGNAL_STACK_BYTES = 65536 };
+static struct sigaction previous[SIGNAL_COUNT];
+static stack_t previous_stack;
+static void *signal_stack;
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+    (void)context;
+    if (!msim.running || !msim.current) { /* not ours: the handler that was there before takes it */
+        for (int i = 0; i < SIGNAL_COUNT; i++) sigaction(SIGNALS[i], &previous[i], NULL);
+        return;
+    }
+    msim_event *event = msim_add_event(EVENT_FAULT, NO_INDEX, NO_INDEX, 0, "");
+    uintptr_t address = (uintptr_t)info->si_addr;
+    bool overflow = address - msim.stacks_low < msim.stacks_high - msim.stacks_low;
+    if (event) {
+        event->access = number == SIGFPE ? 1 : overflow && number != SIGILL ? 2 : 0;
+        event->offset = (int64_t)address;
+    }
+    msim_stop();
+}
+
+static bool catch_faults(void) {
+    signal_stack = malloc(SIGNAL_STACK_BYTES);
+    if (!signal_stack) return false;
+    stack_t stack = {.ss_sp = signal_stack, .ss_size = SIGNAL_STACK_BYTES};
+    sigaltstack(&stack, &previous_stack);
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    for (int i = 0; i < SIGNAL_COUNT; i++) sigaction(SIGNALS[i], &action, &previous[i]);
+    return true;
+}
+
+static void release_faults(void) {
+    for (int i = 0; i < SIGNAL_COUNT; i++) sigaction(SIGNALS[i], &previous[i], NULL);
+    if (previous_stack.ss_flags & SS_DISABLE) previous_stack.ss_size = SIGNAL_STACK_BYTES;
+    sigaltstack(&previous_stack, NULL);
+    free(signal_stack);
+}
+
+static void run_threadgroups(msim_launch *launch) {
+    for (uint64_t i = 0; i < launch->group_count; i++) {
+        if (launch->block_counts)
+            block_counts = launch->block_counts + i * launch->block_count * threads_per_group;
+        memset(&sink, 0, sizeof sink);
+        msim.counts = launch->counts ? &launch->counts[i] : &sink;
+        msim_run_threadgroup(i);
+    }
+}
+
+/* Run the launch; 0 when memory for it could not be had, else 1. Not reentrant: statics hold threadgroup memory. */
+int msim_run(msim_launch *launch) {
+    uint64_t total = 1;
+    memset(&msim, 0, sizeof msim);
+    msim.launch = launch;
+    msim.time = 1;
+    for (int axis = 0; axis < 3; axis++) {
+        uint32_t extent = launch->threadgroup[axis];
+        msim.groups_per_grid[axis] = (launch->grid[axis] + extent - 1) / extent;
+        total *= extent;
+    }
+    threads_per_group = (uint32_t)total;
+    bool ready = total <= MAX_THREADS && launch->buffer_count <= MAX_BUFFERS && msim_map_buffers() &&
+                 msim_make_stacks(threads_per_group, launch->stack_bytes) &&
+                 (launch->checked || msim_start_counters()) && catch_faults();
+    if (ready) {
+        msim.running = true;
+        if (!sigsetjmp(msim.escape, 1)) {
+            run_threadgroups(launch);
+            uint64_t groups = (uint64_t)msim.groups_per_grid[0] * msim.groups_per_grid[1] * msim.groups_per_grid[2];
+            if (launch->checked && launch->group_count == groups) msim_report_unwritten();
+        }
+        msim.running = false;
+        msim.current = NULL;
+        release_faults();
+        msim_copy_outputs();
+    }
+    msim_drop_counters();
+    msim_drop_stacks();
+    msim_unmap_buffers();
+    return ready;
+}

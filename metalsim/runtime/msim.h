@@ -1,0 +1,183 @@
+/* Shared by the runtime's files: launch description, threads, memory regions, events. */
+#ifndef METALSIM_RUNTIME_H
+#define METALSIM_RUNTIME_H
+
+#include "../include/metalsim/abi.h"
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { SIMD_WIDTH = 32, MAX_THREADS = 1024, MAX_SIMDGROUPS = MAX_THREADS / SIMD_WIDTH };
+enum { MAX_BUFFERS = 96, MAX_ARRAYS = 64 };
+enum { RED_ZONE_BYTES = 65536, LINE_BYTES = 128 };
+
+/* Roles of a buffer. */
+enum { ROLE_INPUT, ROLE_OUTPUT, ROLE_INITIALIZED_OUTPUT, ROLE_CONSTANT };
+
+/* Kinds of event; metalsim/abi.py has the same order. */
+enum {
+    EVENT_THREADGROUP_RACE, EVENT_DEVICE_RACE, EVENT_OUT_OF_RANGE, EVENT_UNINITIALIZED_READ,
+    EVENT_READONLY_WRITE, EVENT_BARRIER_MISMATCH, EVENT_ENDED_BEFORE_BARRIER, EVENT_INACTIVE_LANE,
+    EVENT_WILD_ACCESS, EVENT_ARRAY_INDEX, EVENT_UNWRITTEN_OUTPUT, EVENT_FAULT, EVENT_SIMD_BARRIER_MISMATCH,
+    EVENT_TOO_MANY_ARRAYS
+};
+
+enum { ACCESS_LOAD, ACCESS_STORE, ACCESS_ATOMIC };
+enum { NO_INDEX = 0xffffffffu };
+enum { ARRAY_INDEX_BASE = 1000 }; /* event.region of threadgroup array k is ARRAY_INDEX_BASE + k */
+
+typedef struct {
+    void *data;
+    uint64_t bytes;
+    uint32_t element_bytes;
+    uint32_t role;
+} msim_buffer_spec;
+
+typedef struct {
+    uint32_t kind, access;
+    uint32_t site, other_site;
+    uint32_t region, bytes;
+    int64_t offset;          /* bytes from the start of the region; signed */
+    uint64_t count;
+    uint32_t thread, other_thread;
+    uint64_t group, other_group;
+    uint32_t line, other_access;
+    char place[32];
+    char text[80];
+} msim_event;
+
+typedef struct {
+    uint64_t device_accesses, device_bytes, device_simd_accesses, device_lines;
+    uint64_t threadgroup_accesses, threadgroup_bytes, threadgroup_simd_accesses, threadgroup_bank_cycles;
+    uint64_t constant_accesses, constant_bytes, constant_simd_accesses;
+} msim_site_counts;
+
+typedef struct {
+    uint64_t threads;
+    uint64_t device_lines_read, device_lines_written, device_bytes_read, device_bytes_written;
+    uint64_t barriers, simd_barriers;
+    uint64_t shuffle_simd_ops, shuffle_lanes, broadcast_simd_ops;
+    uint64_t reduction_simd_ops, prefix_simd_ops, vote_simd_ops;
+    uint64_t threadgroup_bytes;
+} msim_group_counts;
+
+typedef struct {
+    const msim_buffer_spec *buffers;
+    const uint64_t *groups;      /* linear indices of the threadgroups to run */
+    uint64_t group_count;
+    uint64_t seed;
+    uint64_t stack_bytes;        /* per thread */
+    uint32_t *block_counts;      /* [group_count][block_count][threads] or NULL */
+    msim_site_counts *sites;     /* [site_count] or NULL */
+    msim_group_counts *counts;   /* [group_count] or NULL */
+    msim_event *events;          /* [event_capacity] */
+    uint64_t threadgroup_bytes;  /* out: sum of the threadgroup arrays reached, largest threadgroup */
+    uint32_t buffer_count, site_count, block_count, event_capacity;
+    uint32_t event_count;        /* out */
+    uint32_t stopped;            /* out: the launch was ended early by a fault */
+    uint32_t checked;            /* 1 checks, 0 counts */
+    uint32_t reserved;
+    uint32_t grid[3], threadgroup[3];
+} msim_launch;
+
+/* One remembered access to a shadow cell; group 0 means none (groups count from 1). */
+typedef struct {
+    uint32_t time, group;
+    uint16_t thread, atomic;
+    uint32_t site;
+} msim_record;
+
+typedef struct {
+    msim_record write, reads[2];
+} msim_cell;
+
+typedef struct {
+    uintptr_t base;
+    uint64_t bytes;
+    uint32_t element_bytes, role, index;
+    bool threadgroup;
+    uint32_t granule;        /* bytes per shadow cell */
+    msim_cell *cells;
+    uint64_t cell_bytes;     /* mapped */
+    uint32_t poisoned_group; /* threadgroup arrays: group that last poisoned it */
+    uint32_t *line_read, *line_written; /* counted: stamp of the last group per 128-byte line */
+    char name[64];
+} msim_region;
+
+typedef enum { LANE_READY, LANE_COLLECTIVE, LANE_BARRIER, LANE_ENDED } msim_lane_state;
+
+typedef struct {
+    void *stack_pointer;
+    uintptr_t stack_low, stack_high;
+    msim_lane_state state;
+    uint32_t thread, simdgroup, lane;
+    uint32_t position[3];
+    uintptr_t pc;
+    msim_request *request;
+    uint32_t flags, line;    /* of the barrier it waits at */
+    const char *place;
+} msim_thread;
+
+typedef struct {
+    msim_launch *launch;
+    msim_thread *current;           /* running thread; NULL while the scheduler runs */
+    msim_thread threads[MAX_THREADS];
+    uint32_t thread_count, simdgroup_count;
+    void *scheduler_stack_pointer;
+    uint64_t group;                 /* linear index of the running threadgroup */
+    uint32_t group_stamp;           /* its ordinal among the run ones, from 1 */
+    uint32_t group_position[3], group_size[3], groups_per_grid[3];
+    uint32_t time;                  /* advances with every barrier that orders memory */
+    uint32_t barrier_time[2];       /* [0] device, [1] threadgroup memory */
+    uint32_t simd_barrier_time[2][MAX_SIMDGROUPS];
+    uintptr_t stacks_low, stacks_high;
+    msim_region buffers[MAX_BUFFERS];
+    uint32_t buffer_count;
+    msim_region arrays[MAX_ARRAYS];
+    uint32_t array_count;
+    msim_region **site_region;      /* [site_count], last region of each site */
+    msim_group_counts *counts;      /* of the running threadgroup, or a sink */
+    sigjmp_buf escape;
+    volatile bool running;
+} msim_state;
+
+extern msim_state msim;
+
+/* fibers.c */
+void msim_switch(void **save, void *load) __asm__("msim_switch");
+bool msim_make_stacks(uint32_t count, uint64_t bytes);
+void msim_drop_stacks(void);
+void msim_resume(msim_thread *thread);
+void msim_block_current(void);
+_Noreturn void msim_stop(void);
+
+/* schedule.c */
+void msim_run_threadgroup(uint64_t ordinal);
+
+/* collectives.c */
+uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask);
+
+/* memory.c */
+bool msim_map_buffers(void);
+void msim_unmap_buffers(void);
+void msim_copy_outputs(void);
+void msim_report_unwritten(void);
+msim_region *msim_find_region(uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access);
+bool msim_in_stacks(uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access);
+
+/* shadow.c */
+void msim_check_access(msim_region *region, uint64_t offset, uint32_t bytes, uint32_t site, uint32_t access);
+
+/* counters.c */
+bool msim_start_counters(void);
+void msim_drop_counters(void);
+void msim_count_access(msim_region *region, uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access);
+void msim_flush_counters(void);
+
+/* events.c */
+msim_event *msim_add_event(uint32_t kind, uint32_t site, uint32_t region, uint32_t line, const char *place);
+void msim_fill_poison(void *data, uint64_t bytes, uint64_t salt);
+
+#endif

@@ -1,0 +1,138 @@
+/* Runs the threads of a threadgroup: SIMD-group after SIMD-group, each until it meets a barrier.
+ *
+ * A SIMD-group's lanes run until all of them wait or have ended; then the waiting lanes at the lowest
+ * call site take part in its collective, and so on. That is how lanes of a divergent branch meet
+ * again, and it makes results independent of the machine.
+ */
+#include "msim.h"
+
+static void wait_here(msim_lane_state state, uintptr_t pc) {
+    msim.current->pc = pc;
+    msim.current->state = state;
+    msim_block_current();
+}
+
+void msim_collective(msim_request *request) {
+    msim.current->request = request;
+    wait_here(LANE_COLLECTIVE, (uintptr_t)__builtin_return_address(0));
+}
+
+msim_u64 msim_vote(msim_request *request) {
+    uint64_t result = 0;
+    request->fill = &result;
+    msim.current->request = request;
+    wait_here(LANE_COLLECTIVE, (uintptr_t)__builtin_return_address(0));
+    return result;
+}
+
+void msim_barrier(msim_u32 flags, msim_u32 line, const char *place) {
+    msim.current->flags = flags;
+    msim.current->line = line;
+    msim.current->place = place;
+    wait_here(LANE_BARRIER, (uintptr_t)__builtin_return_address(0));
+}
+
+/* Lanes that take part in the collective at the lowest call site; 0 when no lane waits at one. */
+static uint32_t lowest_site(const msim_thread *lanes, uint32_t count) {
+    uintptr_t lowest = UINTPTR_MAX;
+    uint32_t mask = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (lanes[i].state == LANE_COLLECTIVE && lanes[i].pc < lowest) lowest = lanes[i].pc;
+    for (uint32_t i = 0; i < count; i++)
+        if (lanes[i].state == LANE_COLLECTIVE && lanes[i].pc == lowest) mask |= 1u << i;
+    return mask;
+}
+
+static void run_simdgroup(uint32_t simdgroup) {
+    msim_thread *lanes = &msim.threads[simdgroup * SIMD_WIDTH];
+    uint32_t rest = msim.thread_count - simdgroup * SIMD_WIDTH;
+    uint32_t count = rest < SIMD_WIDTH ? rest : SIMD_WIDTH;
+    for (;;) {
+        uint32_t live = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            if (lanes[i].state == LANE_READY) msim_resume(&lanes[i]);
+            if (lanes[i].state != LANE_ENDED) live |= 1u << i;
+        }
+        uint32_t mask = lowest_site(lanes, count);
+        if (!mask) break;
+        if (!msim.launch->checked && mask == live) msim_flush_counters();
+        uint32_t fired = msim_fire(lanes, count, mask);
+        for (uint32_t i = 0; i < count; i++)
+            if (fired >> i & 1) lanes[i].state = LANE_READY;
+    }
+    if (!msim.launch->checked) msim_flush_counters();
+}
+
+/* All live threads wait at a barrier: report those that don't wait at the same one, or have ended. */
+static void check_barrier(void) {
+    const msim_thread *first = NULL, *other = NULL, *ended = NULL;
+    for (uint32_t i = 0; i < msim.thread_count; i++) {
+        const msim_thread *thread = &msim.threads[i];
+        if (thread->state == LANE_ENDED) ended = ended ? ended : thread;
+        else if (!first) first = thread;
+        else if (thread->pc != first->pc && !other) other = thread;
+    }
+    const msim_thread *odd = other ? other : ended;
+    if (!odd) return;
+    uint32_t kind = other ? EVENT_BARRIER_MISMATCH : EVENT_ENDED_BEFORE_BARRIER;
+    msim_event *event = msim_add_event(kind, NO_INDEX, NO_INDEX, first->line, first->place);
+    if (!event) return;
+    event->thread = first->thread;
+    event->other_thread = odd->thread;
+    event->offset = other ? other->line : 0;
+}
+
+static void release_barrier(void) {
+    uint32_t flags = ~0u;
+    if (msim.launch->checked) check_barrier();
+    for (uint32_t i = 0; i < msim.thread_count; i++) {
+        if (msim.threads[i].state != LANE_BARRIER) continue;
+        flags &= msim.threads[i].flags;
+        msim.threads[i].state = LANE_READY;
+    }
+    msim.counts->barriers++;
+    msim.time++;
+    if (flags & MSIM_MEM_DEVICE) msim.barrier_time[0] = msim.time;
+    if (flags & MSIM_MEM_THREADGROUP) msim.barrier_time[1] = msim.time;
+}
+
+static void place_threads(uint64_t group) {
+    const msim_launch *launch = msim.launch;
+    uint64_t rest = group;
+    for (int axis = 0; axis < 3; axis++) {
+        msim.group_position[axis] = (uint32_t)(rest % msim.groups_per_grid[axis]);
+        rest /= msim.groups_per_grid[axis];
+        uint32_t start = msim.group_position[axis] * launch->threadgroup[axis];
+        uint32_t left = launch->grid[axis] - start;
+        msim.group_size[axis] = left < launch->threadgroup[axis] ? left : launch->threadgroup[axis];
+    }
+    msim.group = group;
+    msim.thread_count = msim.group_size[0] * msim.group_size[1] * msim.group_size[2];
+    msim.simdgroup_count = (msim.thread_count + SIMD_WIDTH - 1) / SIMD_WIDTH;
+    for (uint32_t i = 0; i < msim.thread_count; i++) {
+        msim_thread *thread = &msim.threads[i];
+        thread->state = LANE_READY;
+        thread->thread = i;
+        thread->simdgroup = i / SIMD_WIDTH;
+        thread->lane = i % SIMD_WIDTH;
+        thread->position[0] = i % msim.group_size[0];
+        thread->position[1] = i / msim.group_size[0] % msim.group_size[1];
+        thread->position[2] = i / msim.group_size[0] / msim.group_size[1];
+    }
+}
+
+void msim_run_threadgroup(uint64_t ordinal) {
+    place_threads(msim.launch->groups[ordinal]);
+    msim.group_stamp = (uint32_t)ordinal + 1;
+    msim.time++;
+    msim.counts->threads = msim.thread_count;
+    for (;;) {
+        bool waiting = false;
+        for (uint32_t s = 0; s < msim.simdgroup_count; s++) run_simdgroup(s);
+        for (uint32_t i = 0; i < msim.thread_count; i++) waiting |= msim.threads[i].state == LANE_BARRIER;
+        if (!waiting) break;
+        release_barrier();
+    }
+    if (msim.counts->threadgroup_bytes > msim.launch->threadgroup_bytes)
+        msim.launch->threadgroup_bytes = msim.counts->threadgroup_bytes;
+}
