@@ -1,0 +1,300 @@
+"""Rewrites LLVM IR text so that the runtime sees every memory access and, if asked, every block.
+
+A hook call stands in front of each access whose pointer does not provably come from a local
+variable of the same function. In counted mode each basic block reports its execution, and its
+operations are classified statically (``metalsim.operations``), which is what the cost estimate is
+built from. docs/estimate.md says how.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from metalsim.blocks import BlockProfile, profile_function
+from metalsim.ir import Block, Function, Instruction, Module, read_callee, read_module, read_type, split_arguments
+from metalsim.values import PointerOrigins
+
+SiteKind = Literal["load", "store", "atomic"]
+
+_HOOKS = {
+    "msim_load": "declare void @msim_load(ptr, i32, i32) nounwind",
+    "msim_store": "declare void @msim_store(ptr, i32, i32) nounwind",
+    "msim_atomic": "declare void @msim_atomic(ptr, i32, i32) nounwind",
+    "msim_block": "declare void @msim_block(i32) nounwind",
+}
+_USER_FILES = ("body", "header")
+_BROKEN_PROMISES = re.compile(
+    r"\s(?:memory\([^)]*\)|nosync|willreturn|speculatable|nofree|readnone|readonly|writeonly|argmemonly)(?=[\s}])"
+)
+_MEMORY_INTRINSIC = re.compile(r"^llvm\.(memcpy|memmove|memset)\.")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place in the program that accesses memory.
+
+    Attributes:
+        index: number passed to the hook.
+        kind: ``load``, ``store`` or ``atomic``.
+        bytes: bytes of one lane's access; 0 when only known at run time (a memcpy of variable length).
+        line: line of the kernel's body or header (1-based), 0 when it comes from neither.
+        place: ``body``, ``header`` or empty.
+    """
+
+    index: int
+    kind: SiteKind
+    bytes: int
+    line: int
+    place: str
+
+
+@dataclass(frozen=True)
+class Instrumented:
+    """A rewritten module.
+
+    Attributes:
+        text: the IR with hooks.
+        sites: by ``Site.index``.
+        blocks: by ``BlockProfile.index``; empty in checked mode.
+    """
+
+    text: str
+    sites: tuple[Site, ...]
+    blocks: tuple[BlockProfile, ...]
+
+
+class Places:
+    """Resolves debug locations to lines of the user's source."""
+
+    def __init__(self, module: Module) -> None:
+        self._metadata = module.metadata
+        self._cache: dict[int, tuple[str, int]] = {}
+
+    def of(self, location: int) -> tuple[str, int]:
+        """``(place, line)`` of the innermost location in ``body`` or ``header``; ``("", 0)`` without one.
+
+        An operator of the shim that was inlined is thereby charged to the user's line that used it.
+        """
+        if location not in self._cache:
+            self._cache[location] = self._resolve(location)
+        return self._cache[location]
+
+    def _resolve(self, location: int) -> tuple[str, int]:
+        seen: set[int] = set()
+        while location in self._metadata and location not in seen:
+            seen.add(location)
+            kind, values = self._metadata[location]
+            if kind != "DILocation":
+                break
+            place = self._file_of(_reference(values.get("scope", "")))
+            line = int(values.get("line", "0"))
+            if place in _USER_FILES and line > 0:
+                return place, line
+            location = _reference(values.get("inlinedAt", ""))
+        return "", 0
+
+    def _file_of(self, scope: int) -> str:
+        seen: set[int] = set()
+        while scope in self._metadata and scope not in seen:
+            seen.add(scope)
+            kind, values = self._metadata[scope]
+            if kind == "DIFile":
+                return values.get("filename", "").strip('"')
+            scope = _reference(values.get("file", "") or values.get("scope", ""))
+        return ""
+
+
+def _reference(text: str) -> int:
+    return int(text[1:]) if text.startswith("!") and text[1:].isdigit() else -1
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A hook to insert: pointer with its type, bytes as an i32 operand, and how many those are."""
+
+    kind: SiteKind
+    pointer: str
+    length: str
+    bytes: int
+    before: tuple[str, ...] = ()
+
+
+class _Rewriter:
+    """Collects the lines to insert into one module."""
+
+    def __init__(self, module: Module, counted: bool) -> None:
+        self.module = module
+        self.counted = counted
+        self.places = Places(module)
+        self.sites: list[Site] = []
+        self.blocks: list[BlockProfile] = []
+        self.inserted: dict[int, list[str]] = {}
+        self._temporaries = 0
+
+    def rewrite(self) -> str:
+        for function in self.module.functions:
+            self._rewrite_function(function)
+        lines: list[str] = []
+        for index, line in enumerate(self.module.lines):
+            lines.extend(self.inserted.get(index, ()))
+            lines.append(_BROKEN_PROMISES.sub("", line) if line.startswith("attributes #") else line)
+        return "\n".join([*lines, *self._missing_declarations(), ""])
+
+    def _rewrite_function(self, function: Function) -> None:
+        origins = PointerOrigins(function)
+        sites_of_line: dict[int, tuple[int, ...]] = {}
+        for block in function.blocks:
+            for instruction in block.instructions:
+                accesses = self._accesses(instruction, origins)
+                if accesses:
+                    sites_of_line[instruction.first_line] = self._insert(instruction, accesses)
+        if self.counted:
+            profiles = profile_function(self.module, function, sites_of_line, len(self.blocks), self.places.of, origins)
+            for block, profile in zip(function.blocks, profiles, strict=True):
+                self._insert_block_hook(block, profile)
+            self.blocks.extend(profiles)
+
+    def _insert_block_hook(self, block: Block, profile: BlockProfile) -> None:
+        first = next((item for item in block.instructions if item.first_line == block.insert_line), None)
+        call = f"  call void @msim_block(i32 {profile.index}){_location_suffix(first)}"
+        self.inserted.setdefault(block.insert_line, []).insert(0, call)
+
+    def _insert(self, instruction: Instruction, accesses: list[_Access]) -> tuple[int, ...]:
+        place, line = self.places.of(instruction.location)
+        lines = self.inserted.setdefault(instruction.first_line, [])
+        indices = []
+        for access in accesses:
+            index = len(self.sites)
+            self.sites.append(Site(index, access.kind, access.bytes, line, place))
+            suffix = _location_suffix(instruction)
+            lines.extend(f"  {text}{suffix}" for text in access.before)
+            lines.append(f"  call void @msim_{access.kind}({access.pointer}, {access.length}, i32 {index}){suffix}")
+            indices.append(index)
+        return tuple(indices)
+
+    def _accesses(self, instruction: Instruction, origins: PointerOrigins) -> list[_Access]:
+        """Hooks that ``instruction`` needs; none for one that touches no memory but local variables'."""
+        opcode = instruction.opcode
+        if opcode in {"load", "store", "atomicrmw", "cmpxchg"}:
+            found = _plain_access(instruction, self.module)
+            if found is None or origins.is_local(found[1]):
+                return []
+            kind, pointer, size = found
+            return [self._access(kind, pointer, f"i32 {size}", size)]
+        if opcode == "call":
+            callee, arguments = read_callee(instruction.body)
+            match = _MEMORY_INTRINSIC.match(callee)
+            if match:
+                return self._memory_intrinsic(match[1], arguments, origins)
+        return []
+
+    def _memory_intrinsic(self, operation: str, arguments: list[str], origins: PointerOrigins) -> list[_Access]:
+        length = arguments[2].split()
+        constant = length[1].isdigit()
+        size = int(length[1]) if constant else 0
+        before: tuple[str, ...] = ()
+        operand = f"i32 {size}"
+        if not constant and length[0] == "i32":
+            operand = f"i32 {length[1]}"
+        elif not constant:
+            name = self._temporary()
+            before = (f"{name} = trunc {length[0]} {length[1]} to i32",)
+            operand = f"i32 {name}"
+        pointers: list[tuple[SiteKind, str]] = [("store", arguments[0])]
+        if operation != "memset":
+            pointers.insert(0, ("load", arguments[1]))
+        result: list[_Access] = []
+        for kind, argument in pointers:
+            pointer = _without_attributes(argument)
+            if not origins.is_local(pointer):
+                result.append(self._access(kind, pointer, operand, size, before))
+                before = ()
+        return result
+
+    def _access(self, kind: SiteKind, pointer: str, length: str, size: int, before: tuple[str, ...] = ()) -> _Access:
+        space = re.match(r"ptr addrspace\((\d+)\) ", pointer)
+        if space:
+            name = self._temporary()
+            before = (*before, f"{name} = addrspacecast {pointer} to ptr")
+            pointer = f"ptr {name}"
+        return _Access(kind, pointer, length, size, before)
+
+    def _temporary(self) -> str:
+        self._temporaries += 1
+        return f"%msim.t{self._temporaries}"
+
+    def _missing_declarations(self) -> list[str]:
+        present = {
+            name
+            for line in self.module.lines
+            if line.startswith(("declare", "define"))
+            for name in _HOOKS
+            if f"@{name}(" in line
+        }
+        wanted = [name for name in _HOOKS if self.counted or name != "msim_block"]
+        return [_HOOKS[name] for name in wanted if name not in present]
+
+
+def _location_suffix(instruction: Instruction | None) -> str:
+    return f", !dbg !{instruction.location}" if instruction and instruction.location >= 0 else ""
+
+
+def _without_attributes(argument: str) -> str:
+    """``ptr noundef align 4 %x`` as ``ptr %x``; a constant expression stays whole."""
+    type_text, end = read_type(argument)
+    rest = argument[end:].strip()
+    start = re.search(r"[%@]|\b(?:getelementptr|inttoptr|null|addrspacecast|undef|poison)\b", rest)
+    return f"{type_text} {rest[start.start() :]}" if start else argument
+
+
+def _plain_access(instruction: Instruction, module: Module) -> tuple[SiteKind, str, int] | None:
+    """``(kind, typed pointer, bytes)`` of a load, store, atomicrmw or cmpxchg."""
+    words = instruction.body.split(None, 2)
+    body = instruction.body
+    kind: SiteKind = "store" if instruction.opcode == "store" else "load"
+    while words and words[0] in {"atomic", "volatile", "weak"}:
+        if words[0] == "atomic":
+            kind = "atomic"
+        body = body.split(None, 1)[1]
+        words = body.split(None, 2)
+    parts = split_arguments(body)
+    if instruction.opcode == "load":
+        return kind, _pointer_of(parts[1]), module.byte_size(read_type(parts[0])[0])
+    if instruction.opcode == "store":
+        return kind, _pointer_of(parts[1]), module.byte_size(read_type(parts[0])[0])
+    pointer = parts[0]
+    if instruction.opcode == "atomicrmw":
+        if pointer.split(None, 1)[0] == "volatile":
+            pointer = pointer.split(None, 1)[1]
+        pointer = pointer.split(None, 1)[1]  # the operation's name stands first
+    return "atomic", _pointer_of(pointer), module.byte_size(read_type(parts[1])[0])
+
+
+def _pointer_of(part: str) -> str:
+    """The typed pointer without what may follow it (``syncscope``, an ordering)."""
+    type_text, end = read_type(part)
+    rest = part[end:].strip()
+    name = re.match(r'[%@](?:"(?:[^"\\]|\\.)*"|[-a-zA-Z$._0-9]+)', rest)
+    if name:
+        return f"{type_text} {name[0]}"
+    opening = rest.find("(")
+    return f"{type_text} {rest[: rest.rfind(')') + 1]}" if opening >= 0 else f"{type_text} {rest.split()[0]}"
+
+
+def instrument(ll_text: str, *, mode: Literal["checked", "counted"]) -> Instrumented:
+    """Inserts the hooks into a module.
+
+    Args:
+        ll_text: textual LLVM IR (opaque pointers), compiled with ``-gline-tables-only`` so that lines
+            are known; ``#line`` directives name the user's files ``body`` and ``header``.
+        mode: ``checked`` hooks memory accesses only; ``counted`` hooks basic blocks too and profiles
+            their operations.
+
+    Returns:
+        Valid IR: unknown lines are kept as they are.
+    """
+    rewriter = _Rewriter(read_module(ll_text), counted=mode == "counted")
+    text = rewriter.rewrite()
+    return Instrumented(text, tuple(rewriter.sites), tuple(rewriter.blocks))

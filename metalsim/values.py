@@ -1,0 +1,212 @@
+"""What is known about the values of a function: where pointers come from, types, used lanes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from metalsim.ir import FAST_MATH_FLAGS, Function, Instruction, read_type, split_arguments, vector_shape
+
+_ANY_NAME = re.compile(r'[%@](?:"(?:[^"\\]|\\.)*"|[-a-zA-Z$._0-9]+)')
+_CASTS = frozenset(
+    {"trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp", "ptrtoint"}
+    | {"inttoptr", "bitcast", "addrspacecast"}
+)
+
+
+def first_name(text: str) -> str:
+    """The first ``%local`` or ``@global`` that ``text`` mentions; empty without one."""
+    match = _ANY_NAME.search(text)
+    return match[0] if match else ""
+
+
+class PointerOrigins:
+    """Which pointers of a function provably come from its own local variables (allocas)."""
+
+    def __init__(self, function: Function) -> None:
+        self._definitions = function.definitions()
+        self._roots: dict[str, frozenset[str]] = {}
+
+    def roots(self, name: str) -> frozenset[str]:
+        """What ``name`` may point into: alloca names, ``@global`` names, or ``?`` for unknown."""
+        if name not in self._roots:
+            self._roots[name] = self._trace(name)
+        return self._roots[name]
+
+    def is_local(self, pointer: str) -> bool:
+        """Whether the typed pointer ``ptr %x`` certainly points into an alloca of the function."""
+        name = first_name(pointer)
+        return bool(name) and all(root.startswith("%") for root in self.roots(name))
+
+    def _trace(self, name: str) -> frozenset[str]:
+        pending, seen, roots = [name], set[str](), set[str]()
+        while pending:
+            current = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            definition = self._definitions.get(current)
+            if definition is None:
+                roots.add(current if current.startswith("@") else "?")
+            elif definition.opcode == "alloca":
+                roots.add(current)
+            else:
+                sources = _pointer_sources(definition)
+                pending.extend(sources)
+                if not sources:
+                    roots.add("?")
+        return frozenset(roots)
+
+
+def _pointer_sources(instruction: Instruction) -> list[str]:
+    """Pointers that ``instruction``'s result is derived from; empty when that cannot be told."""
+    body = instruction.body
+    if instruction.opcode == "phi":
+        values = [value for value, _ in instruction.incoming()]
+        return values if all(value[:1] in "%@" for value in values) else []
+    if instruction.opcode == "select":
+        values = [part.rsplit(None, 1)[-1] for part in split_arguments(body)[1:3]]
+        return values if all(value[:1] in "%@" for value in values) else []
+    if instruction.opcode == "getelementptr":
+        pointers = [part for part in split_arguments(body)[1:] if part.startswith("ptr")]
+        names = _ANY_NAME.findall(pointers[0]) if pointers else []
+        return names[:1]
+    if instruction.opcode in {"bitcast", "addrspacecast", "freeze"}:
+        return _ANY_NAME.findall(body.split(" to ")[0])[:1]
+    return []
+
+
+_SKIPPED_WORDS = FAST_MATH_FLAGS | frozenset(
+    {"nuw", "nsw", "exact", "disjoint", "nneg", "samesign", "inbounds", "nusw", "volatile", "atomic"}
+    | {"noundef", "zeroext", "signext", "nonnull", "noalias", "inreg", "fastcc", "coldcc", "spir_func"}
+)
+_PREDICATES = frozenset(
+    {"eq", "ne", "ugt", "uge", "ult", "ule", "sgt", "sge", "slt", "sle", "true", "false", "ord", "uno"}
+    | {"oeq", "ogt", "oge", "olt", "ole", "one", "ueq", "une"}
+)
+_WORD = re.compile(r"\s*([A-Za-z_]+)(?:\([^)]*\))?(?=\s)")
+
+
+def _first_type(body: str) -> str:
+    """The first type of ``body`` after flags, attributes and predicates."""
+    position = 0
+    while True:
+        match = _WORD.match(body, position)
+        if not match or match[1] not in (_SKIPPED_WORDS | _PREDICATES | {"align", "range", "nofpclass"}):
+            return read_type(body, position)[0]
+        position = match.end()
+        number = re.compile(r"\s*\d+(?=\s)").match(body, position)
+        if match[1] == "align" and number:
+            position = number.end()
+
+
+def operand_element(instruction: Instruction) -> str:
+    """Element type of an arithmetic instruction's operands (``float``, ``i32``, ``ptr``)."""
+    if instruction.opcode == "select":
+        return vector_shape(read_type(split_arguments(instruction.body)[1])[0])[1]
+    return vector_shape(_first_type(instruction.body))[1]
+
+
+def result_type(instruction: Instruction) -> str:
+    """Type of the instruction's value as text; empty when it has none or it isn't known."""
+    opcode, body = instruction.opcode, instruction.body
+    if not instruction.result:
+        return ""
+    if opcode in {"getelementptr", "alloca"}:
+        return "ptr"
+    if opcode in _CASTS:
+        return body.rsplit(" to ", 1)[-1].strip()
+    if opcode == "select":
+        return read_type(split_arguments(body)[1])[0]
+    if opcode in {"icmp", "fcmp"}:
+        lanes, _ = vector_shape(_first_type(body))
+        return f"<{lanes} x i1>" if lanes > 1 else "i1"
+    if opcode == "extractelement":
+        return vector_shape(_first_type(body))[1]
+    if opcode == "shufflevector":
+        lanes, _ = vector_shape(read_type(split_arguments(body)[2])[0])
+        return f"<{lanes} x {vector_shape(_first_type(body))[1]}>"
+    if opcode == "atomicrmw":
+        return read_type(split_arguments(body)[1])[0]
+    if opcode in {"cmpxchg", "extractvalue", "insertvalue"}:
+        return ""
+    return _first_type(body)
+
+
+_ELEMENTWISE = (
+    frozenset({"fadd", "fsub", "fmul", "fdiv", "frem", "fneg", "select", "icmp", "fcmp", "phi", "freeze"})
+    | frozenset({"trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp"})
+    | frozenset({"add", "sub", "and", "or", "xor", "shl", "lshr", "ashr", "mul"})
+    | frozenset({"udiv", "sdiv", "urem", "srem"})
+)
+
+
+def used_lanes(
+    function: Function,
+    users: dict[str, list[Instruction]],
+    is_elementwise_call: Callable[[Instruction], bool],
+) -> dict[str, int]:
+    """Bit mask of the lanes of each vector value that reach something other than vector shuffling.
+
+    Args:
+        function: where the values are defined.
+        users: instructions that read a value, by its name.
+        is_elementwise_call: whether a call computes lane ``i`` of its result from lane ``i`` of its
+            arguments only.
+    """
+    widths = {}
+    for name, definition in function.definitions().items():
+        lanes, _ = vector_shape(result_type(definition))
+        if lanes > 1:
+            widths[name] = lanes
+    used = dict.fromkeys(widths, 0)
+    changed = True
+    while changed:
+        changed = False
+        for name, width in widths.items():
+            mask = used[name]
+            for user in users[name]:
+                mask |= _lanes_read(user, name, used, width, is_elementwise_call)
+            if mask != used[name]:
+                used[name], changed = mask, True
+    return used
+
+
+def _lanes_read(
+    user: Instruction,
+    name: str,
+    used: dict[str, int],
+    width: int,
+    is_elementwise_call: Callable[[Instruction], bool],
+) -> int:
+    """Lanes of ``name`` that ``user`` needs, given which lanes of its own result are used."""
+    opcode, parts, everything = user.opcode, split_arguments(user.body), (1 << width) - 1
+    if opcode == "extractelement":
+        index = parts[1].split()[-1]
+        return 1 << int(index) if index.isdigit() else everything
+    if opcode == "insertelement":
+        index = parts[2].split()[-1]
+        kept = used.get(user.result, everything)
+        return kept & ~(1 << int(index)) if index.isdigit() else kept
+    if opcode == "shufflevector":
+        return _shuffled_lanes(parts, name, used.get(user.result, 0), everything)
+    elementwise = opcode in _ELEMENTWISE or (opcode == "call" and is_elementwise_call(user))
+    return used.get(user.result, everything) if elementwise else everything
+
+
+def _shuffled_lanes(parts: list[str], name: str, wanted: int, everything: int) -> int:
+    lanes = everything.bit_length()
+    mask_text = parts[2]
+    if "zeroinitializer" in mask_text:
+        picks: list[int] = [0] * vector_shape(read_type(mask_text)[0])[0]
+    else:
+        entries = re.findall(r"i32 (\d+|poison|undef)", mask_text[mask_text.index(">") :])
+        picks = [int(entry) if entry.isdigit() else -1 for entry in entries]
+    result = 0
+    for position, pick in enumerate(picks):
+        if pick < 0 or not wanted >> position & 1:
+            continue
+        source = parts[0] if pick < lanes else parts[1]
+        if source.rsplit(None, 1)[-1] == name:
+            result |= 1 << (pick % lanes)
+    return result
