@@ -36,7 +36,7 @@ struct Tiling {
 
 // Byte offset of a 16-byte chunk in a swizzled tile.
 //
-// Rows are 128 or 256 bytes, a multiple of the 32 banks * 4 bytes, so unswizzled the eight row
+// Rows are 128 or 256 bytes, a multiple of 32 banks * 4 bytes, so unswizzled the eight row
 // addresses of one 8x8 ldmatrix (same chunk, consecutive rows) would all fall on the same four
 // banks: an eight-way conflict. XOR-ing the low three chunk bits with (row % 8) sends the eight
 // rows to eight different groups of four banks, all 32 banks exactly once. Writing stays

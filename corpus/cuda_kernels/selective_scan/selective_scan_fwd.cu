@@ -246,10 +246,14 @@ __device__ __forceinline__ void scan_chunk(const SelectiveScanParams<T>& params,
 
     const T* b_source = params.b + row.state_offset + first;
     const T* c_source = params.c + row.state_offset + first;
+    // Whole chunks fetch B one state ahead. Elsewhere the loads with their tests already need the
+    // registers that a row in waiting would occupy.
+    constexpr bool kPrefetch = kAccess == Access::kWhole;
     Slice b;
-    load_slice<kAccess>(b, b_source, available);
+    if (kPrefetch) load_slice<kAccess>(b, b_source, available);
 #pragma unroll 1
     for (int n = 0; n < params.states; ++n) {
+        if (!kPrefetch) load_slice<kAccess>(b, b_source, available);
         // C is not needed before the scan is done: its latency hides behind it.
         Slice c;
         load_slice<kAccess>(c, c_source, available);
@@ -271,7 +275,7 @@ __device__ __forceinline__ void scan_chunk(const SelectiveScanParams<T>& params,
 
         // Start on the next B row, it arrives while the scan waits for its barrier.
         b_source += params.row_stride;
-        if (n + 1 < params.states) load_slice<kAccess>(b, b_source, available);
+        if (kPrefetch && n + 1 < params.states) load_slice<kAccess>(b, b_source, available);
 
         const AffineMap before = exclusive_block_scan<kThreads / 32>(total, memory.warp_totals[n % 2]);
 
@@ -297,10 +301,9 @@ __device__ __forceinline__ void scan_chunk(const SelectiveScanParams<T>& params,
     store_slice<kAccess>(params.out + row.channel_offset + first, result, available);
 }
 
-// At least 16 warps per SM hide the barriers and shuffles of one another; the element-wise variant
-// is bound by its loads anyway and gets the registers it needs for their addresses instead.
+// At least 16 warps per SM, to hide the barriers and shuffles of one another: 128 registers each.
 template <class T, int kThreads, int kItems, bool kAligned>
-__global__ void __launch_bounds__(kThreads, (kAligned ? 512 : 384) / kThreads)
+__global__ void __launch_bounds__(kThreads, 512 / kThreads)
     selective_scan_forward(const __grid_constant__ SelectiveScanParams<T> params) {
     constexpr int kChunk = kThreads * kItems;
     __shared__ BlockMemory<kThreads> memory;
