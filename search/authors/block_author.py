@@ -76,7 +76,7 @@ class BlockAuthor:
     def variations(self, program: Program, edit: Edit, count: int, rng: random.Random) -> Sequence[Program]:
         """Up to ``count`` programs with ``edit`` applied and other sizes than ``write`` takes.
 
-        The first ones change one size, later ones any number of sizes; which and how is drawn from ``rng``.
+        Every other one changes a single size, the rest any number; which and how is drawn from ``rng``.
         """
         choices = self.choices_of(program)
         if choices is None:
@@ -137,7 +137,7 @@ class BlockAuthor:
         for draw in range(DRAWS_PER_VARIATION * count):
             if len(found) == count:
                 break
-            written = self.compose(self._resized(start, single=draw < 2 * count, rng=rng))
+            written = self.compose(self._resized(start, single=draw % 2 == 0, rng=rng))
             if isinstance(written, Program) and written.digest not in taken:
                 found.setdefault(written.digest, written)
         return list(found.values())
