@@ -17,7 +17,7 @@ from metalsim.operations import ATOMIC, BARRIER, FREE, LOAD, STORE, THREAD_MEMOR
 from metalsim.values import PointerOrigins, first_name, result_type
 
 # Weights that only decide which of a block's paths is the critical one; prices come from the chip.
-_ORDERING = {
+ORDERING_CYCLES = {
     LOAD: 400, ATOMIC: 400, BARRIER: 30, "divide": 40, "reciprocal": 27, "sqrt": 36, "transcendental": 60,
     "int-divide": 60, "simd-reduction": 28, "simd-prefix": 24, "matrix-multiply": 36, "sine": 25,
     "int64-multiply": 15, "int64": 10, "address": 10, "fast-divide": 8, "exp": 8, "rsqrt": 9,
@@ -222,7 +222,7 @@ class _BlockWalk:
             roots = self._classifier.origins.roots(first_name(pointer)) if first_name(pointer) else frozenset()
             if roots and all(root.startswith("@") for root in roots):
                 return _ORDERING_THREADGROUP_LOAD
-        return _ORDERING.get(name, 1 if name in {STORE, THREAD_MEMORY} else _ORDERING_DEFAULT)
+        return ORDERING_CYCLES.get(name, 1 if name in {STORE, THREAD_MEMORY} else _ORDERING_DEFAULT)
 
     def _count_copy(self, length: int, instruction: Instruction, sites: tuple[int, ...]) -> None:
         accesses = max(1, math.ceil(length / _WIDEST_ACCESS_BYTES))

@@ -74,7 +74,8 @@ _FUNCTION_CLASSES = {
 _CLASS_OF_FUNCTION = {name: cls for cls, names in _FUNCTION_CLASSES.items() for name in names}
 _ELEMENTWISE_STEMS = frozenset(_CLASS_OF_FUNCTION) | {"fma", "fmuladd"}
 
-# Order of the enum of collective operations in include/metalsim/abi.h.
+# Byte offset of ``op`` in msim_request, and the order of its codes: include/metalsim/abi.h.
+_REQUEST_OPERATION_OFFSET = 16
 _COLLECTIVES = (
     *("simd-reduction",) * 7,
     *("simd-prefix",) * 4,
@@ -134,6 +135,10 @@ class Classifier:
                     self.users[name].append(instruction)
         self.lanes = used_lanes(function, self.users, _is_elementwise_call)
         self._interface = self._interface_allocas(function)
+        self._names_of_local: dict[frozenset[str], list[str]] = defaultdict(list)
+        for name, definition in self.definitions.items():
+            if definition.opcode in {"alloca", "getelementptr"}:
+                self._names_of_local[origins.roots(name)].append(name)
         self._fused: dict[str, str] = {}
         self._absorbed: set[str] = set()
         for block in function.blocks:
@@ -223,6 +228,8 @@ class Classifier:
         if _FREE_CALLS.match(callee):
             return Operation(FREE)
         if re.match(r"llvm\.mem(cpy|move|set)\.", callee):
+            if self.is_interface(first_name(arguments[0])):
+                return Operation(FREE)
             length = arguments[2].split()[-1]
             return Operation("copied-bytes", int(length) if length.isdigit() else 16)
         reduced = re.match(r"llvm\.vector\.reduce\.(\w+)", callee)
@@ -256,17 +263,36 @@ class Classifier:
         """The operation's code: the call's second argument, or what was stored into its request."""
         if len(arguments) > 1 and arguments[1].split()[-1].isdigit():
             return int(arguments[1].split()[-1])
-        roots = self.origins.roots(arguments[0].split()[-1])
-        code = -1
-        for name, definition in self.definitions.items():
-            offset = re.match(r"(?:inbounds |nuw )*i8, ptr (%\S+), i64 16$", definition.body)
-            if definition.opcode != "getelementptr" or not offset or self.origins.roots(name) != roots:
-                continue
-            for user in self.users[name]:
-                stored = re.match(r"i32 (\d+), ptr ", user.body) if user.opcode == "store" else None
-                if stored and user.first_line < call.first_line:
-                    code = int(stored[1])
-        return code
+        roots = self.origins.roots(first_name(arguments[0]))
+        stores = [
+            (user.first_line, code)
+            for name in self._names_of_local[roots]
+            for user in self.users[name]
+            if user.first_line < call.first_line and self._same_block(user, call)
+            if (code := self._stored_code(name, user)) >= 0
+        ]
+        return max(stores)[1] if stores else -1
+
+    def _stored_code(self, name: str, user: Instruction) -> int:
+        """The operation's code that ``user`` writes through ``name`` into a request; -1 if it doesn't."""
+        offset = self._constant_offset(name)
+        if user.opcode == "store" and offset == _REQUEST_OPERATION_OFFSET:
+            stored = re.match(r"i32 (\d+), ptr ", user.body)
+            return int(stored[1]) if stored and first_name(user.body) == name else -1
+        if user.opcode == "call" and "@llvm.memset." in user.body:
+            _, arguments = read_callee(user.body)
+            length = arguments[2].split()[-1]
+            if first_name(arguments[0]) == name and arguments[1] == "i8 0" and length.isdigit():
+                covered = range(offset, offset + int(length))
+                return 0 if _REQUEST_OPERATION_OFFSET in covered else -1
+        return -1
+
+    def _constant_offset(self, name: str) -> int:
+        """Bytes from the start of its local variable, for ``gep i8`` with a constant; else 0."""
+        definition = self.definitions.get(name)
+        body = definition.body if definition and definition.opcode == "getelementptr" else ""
+        match = re.search(r"i8, ptr \S+, i64 (\d+)$", body)
+        return int(match[1]) if match else 0
 
     def _vector_reduction(self, call: Instruction, kind: str) -> Operation:
         _, arguments = read_callee(call.body)
@@ -280,9 +306,15 @@ class Classifier:
     def _lane_count(self, instruction: Instruction) -> int:
         return max(1, self.lanes.get(instruction.result, 1).bit_count())
 
-    def _only_user(self, name: str) -> Instruction | None:
-        users = self.users[name]
-        return users[0] if len(users) == 1 and users[0].value_names().count(name) == 1 else None
+    def _only_arithmetic_user(self, name: str) -> Instruction | None:
+        """The one instruction that computes with ``name``, picked lanes of a vector followed through."""
+        while True:
+            users = self.users[name]
+            if len(users) != 1 or users[0].value_names().count(name) != 1:
+                return None
+            if users[0].opcode not in {"shufflevector", "extractelement"}:
+                return users[0]
+            name = users[0].result
 
     def _same_block(self, one: Instruction, other: Instruction) -> bool:
         return self.block_of[one.first_line] == self.block_of[other.first_line]
@@ -295,10 +327,12 @@ class Classifier:
             if users and all(user.opcode in {"select", "br"} for user in users):
                 self._absorbed.add(result)
             return
-        user = self._only_user(result) if result else None
+        user = self._only_arithmetic_user(result) if result else None
         if user is None or not self._same_block(instruction, user) or user.result in self._fused:
             return
         if opcode == "fmul" and user.opcode in {"fadd", "fsub"}:
+            if self._lane_count(instruction) != self._lane_count(user):
+                return
             prefix = _FLOAT_PREFIX.get(operand_element(instruction))
             if prefix:
                 self._absorbed.add(result)
