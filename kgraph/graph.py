@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 from kgraph.decode import GraphReader, slug_of
 from kgraph.lookup import TermAnswer, TokenIndex
@@ -261,13 +263,22 @@ class KnowledgeGraph:
     def replace_source(self, record: SourceRecord) -> None:
         """Make ``record`` all that is known of its file.
 
+        A primitive may be named by its IRI or by a token that shows it.
+
         Raises:
-            UnknownName: evidence names a concept that the graph lacks.
+            UnknownName: it names a concept or a primitive that the graph lacks.
         """
         for evidence in record.evidence:
             self.concept(evidence.concept)
-        self.store.replace(record.iri, source_triples(record))
+        primitives = tuple((self._primitive_iri(name), lines) for name, lines in record.primitives)
+        self.store.replace(record.iri, source_triples(replace(record, primitives=primitives)))
         self._ingested = None
+
+    def _primitive_iri(self, name: str) -> str:
+        iri = name if name in self.reader.index else self.primitive_of(name)
+        if not iri:
+            raise UnknownName(f"no primitive named {name!r}", "kx map finds primitives")
+        return iri
 
     def remove_source(self, iri: str) -> bool:
         """Forget an ingested file; whether it was known."""
@@ -316,9 +327,8 @@ class KnowledgeGraph:
         """
         self.concept(observation.concept)
         iri, added = observation_iri(observation), observation_triples(observation)
-        self.store.update(
-            OBSERVATIONS + observation.run, lambda old: [triple for triple in old if triple[0] != iri] + added
-        )
+        name = OBSERVATIONS + quote(observation.run, safe="")
+        self.store.update(name, lambda old: [triple for triple in old if triple[0] != iri] + added)
         self._observed = None
 
     def observations(
@@ -369,17 +379,20 @@ class KnowledgeGraph:
         """
         from pyparsing.exceptions import ParseException
 
-        try:
-            result = self.dataset().query(query)
-        except ParseException as error:
-            raise InputError(f"the query does not parse: {error}", "it must be a SPARQL 1.1 SELECT or ASK") from error
-        if result.type == "ASK":
-            return Table(("answer",), ((str(bool(result.askAnswer)).lower(),),))
-        if result.type != "SELECT":
-            raise InputError("only SELECT and ASK give a table", "use kx graph export for triples")
-        columns = tuple(str(variable) for variable in result.vars or ())
-        rows = tuple(tuple("" if cell is None else str(cell) for cell in row) for row in result)  # type: ignore[union-attr]
-        return Table(columns, rows)
+        with warnings.catch_warnings():
+            # rdflib's own SPARQL engine calls methods that it deprecates
+            warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"rdflib\.")
+            try:
+                result = self.dataset().query(query)
+            except ParseException as error:
+                raise InputError(f"the query does not parse: {error}", "it must be SPARQL 1.1") from error
+            if result.type == "ASK":
+                return Table(("answer",), ((str(bool(result.askAnswer)).lower(),),))
+            if result.type != "SELECT":
+                raise InputError("only SELECT and ASK give a table", "use kx graph export for triples")
+            columns = tuple(str(variable) for variable in result.vars or ())
+            rows = [tuple("" if cell is None else str(cell) for cell in row) for row in result]  # type: ignore[union-attr]
+        return Table(columns, tuple(rows))
 
 
 def _named(known: dict[str, T], name: str, kind: str) -> T:

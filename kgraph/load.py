@@ -40,7 +40,7 @@ def read_text(path: Path) -> str:
         FileUnreadable: it is absent, not permitted, or not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileUnreadable(f"{path}: cannot be read as UTF-8 text ({error})") from error
 
@@ -66,9 +66,17 @@ def parse_turtle(files: Sequence[Path]) -> Graph:
             line = getattr(error, "lines", 0) + 1
             reason = str(getattr(error, "_why", "not valid Turtle"))
             raise DataMalformed(f"{path}:{line}: {reason}", "mend the Turtle at that line") from error
-        except (ValueError, IndexError) as error:
-            raise DataMalformed(f"{path}: not valid Turtle ({error})", "mend the Turtle") from error
+        except (AssertionError, ValueError, IndexError) as error:  # what rdflib raises on a torn file
+            line = _line_of(str(error), text)
+            raise DataMalformed(f"{path}:{line}: not valid Turtle", "mend the Turtle, or ingest the file again") from error
     return graph
+
+
+def _line_of(message: str, text: str) -> int:
+    """Line that an rdflib message quotes (after its ``^``), else the last one."""
+    quoted = message.rpartition("^")[2]
+    place = text.find(quoted) if quoted and quoted != message else -1
+    return text.count("\n", 0, place if place >= 0 else len(text)) + 1
 
 
 def plain_triples(graph: Graph) -> list[Triple]:

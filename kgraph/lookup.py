@@ -66,13 +66,20 @@ class TokenIndex:
         """Primitives that a term names, best first; empty when none does.
 
         In this order: the exact spelling; the spelling without arguments; a PTX mnemonic with further
-        modifiers; a wildcard (``__shfl_*``); the same words with other punctuation; a prefix.
+        modifiers; a wildcard (``__shfl_*``); the same words with other punctuation; a line of code that
+        begins with a known spelling (``extern __shared__ float s[]``); a prefix of known spellings.
         """
         exact = self._names.get(term.strip().lower()) or self._names.get(normalized(term))
         if exact:
             return list(exact)
         bare = normalized(term)
-        return self.mnemonic(bare) or self._wildcard(bare) or self._same_words(bare) or self._prefix(bare)
+        return (
+            self.mnemonic(bare)
+            or self._wildcard(bare)
+            or self._same_words(bare)
+            or self._leading(bare)
+            or self._prefix(bare)
+        )
 
     def mnemonic(self, text: str) -> list[Primitive]:
         """The primitive whose dotted token is the closest generalization of a PTX mnemonic.
@@ -108,6 +115,10 @@ class TokenIndex:
 
     def _same_words(self, bare: str) -> list[Primitive]:
         return list(self._words.get(_words(bare), ()))
+
+    def _leading(self, bare: str) -> list[Primitive]:
+        starts = [name for name in self._names if bare.startswith(name + " ")]
+        return list(self._names[max(starts, key=len)]) if starts else []
 
     def _prefix(self, bare: str) -> list[Primitive]:
         words = _words(bare)

@@ -22,7 +22,7 @@ class SourceRecord:
         detector_version: of the whole set of detectors; a file read by an older one is stale.
         kernels: (name, 1-based line) of each kernel.
         evidence: concepts seen in the file.
-        primitives: (IRI of the primitive, its lines).
+        primitives: (IRI of the primitive, its lines in ascending order without repeats).
     """
 
     iri: str
@@ -47,8 +47,8 @@ def source_triples(record: SourceRecord) -> list[Triple]:
         (reading, schema("detectorVersion"), record.detector_version),
     ]
     kernels = {}
-    for name, line in record.kernels:
-        kernel = f"{record.iri}:kernel:{line}"
+    for number, (name, line) in enumerate(record.kernels):
+        kernel = f"{record.iri}:kernel:{number}"
         kernels[name] = kernel
         triples += [
             (kernel, RDF_TYPE, Node(schema("Kernel"))),
@@ -96,10 +96,7 @@ def read_source(index: TripleIndex, iri: str) -> SourceRecord:
         DataMalformed: the graph lacks a part of it.
     """
     reading = f"{iri}:reading"
-    kernels = [
-        (int(index.number(kernel, schema("firstLine"))), index.text(kernel, skos("prefLabel")))
-        for kernel in _parts(index, iri, "Kernel")
-    ]
+    kernels = sorted(_parts(index, iri, "Kernel"), key=_number)
     evidence = sorted(_parts(index, iri, "Evidence"), key=_number)
     uses = sorted(_parts(index, iri, "PrimitiveUse"), key=_number)
     return SourceRecord(
@@ -107,7 +104,10 @@ def read_source(index: TripleIndex, iri: str) -> SourceRecord:
         file=index.text(iri, schema("path")),
         sha256=index.text(iri, schema("sha256")),
         detector_version=index.text(reading, schema("detectorVersion")),
-        kernels=tuple((name, line) for line, name in sorted(kernels)),
+        kernels=tuple(
+            (index.text(kernel, skos("prefLabel")), int(index.number(kernel, schema("firstLine"))))
+            for kernel in kernels
+        ),
         evidence=tuple(read_evidence(index, node) for node in evidence),
         primitives=tuple(
             (

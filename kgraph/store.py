@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 from kgraph.load import curated_files, load_triples, parse_turtle
 from kgraph.names import CURATED, OBSERVATIONS, PREFIXES, XSD
 from kgraph.triples import Node, Triple, Value
+from kgraph.turtle import to_turtle
 from kx.paths import Home, exclusive, write_atomically
 
 if TYPE_CHECKING:
-    from rdflib import Dataset, Graph
+    from rdflib import Dataset, Graph, Literal
 
 
 class GraphStore(Protocol):
@@ -141,13 +142,9 @@ def to_graph(triples: Iterable[Triple]) -> Graph:
     for prefix, namespace in PREFIXES.items():
         graph.bind(prefix, namespace)
     for subject, predicate, value in triples:
-        graph.add((URIRef(subject), URIRef(predicate), URIRef(value) if isinstance(value, Node) else _literal(value)))
+        term = URIRef(value) if isinstance(value, Node) else _literal(value)
+        graph.add((URIRef(subject), URIRef(predicate), term))
     return graph
-
-
-def to_turtle(triples: Iterable[Triple]) -> str:
-    """Turtle text of plain triples; equal triples give equal text."""
-    return to_graph(sorted(triples, key=lambda t: (t[0], t[1], str(t[2])))).serialize(format="turtle")
 
 
 def _literal(value: Value) -> Literal:
@@ -156,7 +153,3 @@ def _literal(value: Value) -> Literal:
     if isinstance(value, float):
         return Literal(repr(value), datatype=URIRef(XSD + "double"))
     return Literal(value)
-
-
-if TYPE_CHECKING:
-    from rdflib import Literal

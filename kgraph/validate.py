@@ -1,0 +1,110 @@
+"""Whether a graph is valid: the SHACL shapes, and the queries that say what shapes cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kgraph.load import package_files, parse_turtle, read_text
+from kgraph.names import CURATED
+from kgraph.store import to_graph
+from kx.errors import DataMalformed
+
+if TYPE_CHECKING:
+    from rdflib import Graph
+
+    from kgraph.graph import KnowledgeGraph
+
+SHACL = "http://www.w3.org/ns/shacl#"
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that is wrong.
+
+    Attributes:
+        node: IRI of the node at fault.
+        message: the rule it breaks, in words.
+        check: name of the shape's property or of the query that found it.
+        value: the offending value, or empty.
+    """
+
+    node: str
+    message: str
+    check: str
+    value: str = ""
+
+
+def validate(graph: KnowledgeGraph) -> list[Violation]:
+    """Everything that is wrong with a graph: curated knowledge, ingested sources and observations.
+
+    Raises:
+        DataMalformed: a Turtle file does not parse.
+    """
+    triples = [triple for name in graph.store.names() if name != CURATED for triple in graph.store.read(name)]
+    data = to_graph([*graph.store.read(CURATED), *triples])
+    return check_graph(data)
+
+
+def check_graph(data: Graph) -> list[Violation]:
+    """Violations of an rdflib graph that holds curated knowledge, and perhaps more."""
+    return [*check_shapes(data), *check_queries(data)]
+
+
+def check_shapes(data: Graph) -> list[Violation]:
+    """Violations of the SHACL shapes."""
+    import pyshacl
+    from rdflib import RDF, URIRef
+
+    shapes = parse_turtle(package_files("shapes", ".ttl"))
+    _, report, _ = pyshacl.validate(data, shacl_graph=shapes, inference="none", meta_shacl=False)
+    found = []
+    for result in report.subjects(RDF.type, URIRef(SHACL + "ValidationResult")):
+        value = report.value(result, URIRef(SHACL + "value"))
+        path = report.value(result, URIRef(SHACL + "resultPath"))
+        found.append(
+            Violation(
+                node=str(report.value(result, URIRef(SHACL + "focusNode"))),
+                message=str(report.value(result, URIRef(SHACL + "resultMessage"))),
+                check=str(path) if path is not None else "shape",
+                value="" if value is None else str(value),
+            )
+        )
+    return sorted(found, key=lambda violation: (violation.node, violation.check, violation.message, violation.value))
+
+
+def check_queries(data: Graph) -> list[Violation]:
+    """What the queries find: faults that SHACL's core cannot express."""
+    from pyparsing.exceptions import ParseException
+
+    found = []
+    for path in package_files("queries", ".rq"):
+        text = read_text(path)
+        try:
+            rows = list(data.query(text))
+        except ParseException as error:
+            raise DataMalformed(f"{path}: not a SPARQL query ({error})", "mend the query") from error
+        principle = query_header(path)["Principle"]
+        rule = principle[0].upper() + principle[1:]
+        for row in rows:
+            found.append(Violation(str(row[0]), f"{rule} Here: {row[1]}.", path.stem))  # type: ignore[index]
+    return found
+
+
+def query_header(path: Path) -> dict[str, str]:
+    """Problem, principle and solution that head a query file.
+
+    Raises:
+        DataMalformed: one of them is missing.
+    """
+    header: dict[str, str] = {}
+    for line in read_text(path).splitlines():
+        if not line.startswith("#"):
+            break
+        name, _, text = line.removeprefix("#").strip().partition(": ")
+        header[name] = text
+    for name in ("Problem", "Principle", "Solution"):
+        if not header.get(name):
+            raise DataMalformed(f"{path}: no {name.lower()} in its first lines", f"add a line '# {name}: ...'")
+    return header

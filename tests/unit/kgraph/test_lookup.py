@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+
+from kgraph.graph import KnowledgeGraph
+from kgraph.lookup import normalized
+
+
+def best(curated: KnowledgeGraph, term: str):
+    return curated.lookup(term).mappings[0]
+
+
+@pytest.mark.parametrize(
+    ("term", "target", "relation"),
+    [
+        ("__shared__", "threadgroup array", "exact"),
+        ("__syncthreads", "threadgroup_barrier(mem_flags::mem_threadgroup)", "close"),
+        ("__shfl_xor_sync", "simd_shuffle_xor", "exact"),
+        ("__shfl_up_sync", "simd_shuffle_up", "exact"),
+        ("mma.sync", "simdgroup_multiply_accumulate", "narrower"),
+        ("ldmatrix", "simdgroup_load", "close"),
+        ("warp_reduce", "simd_sum, simd_max, simd_min, simd_product", "exact"),
+        ("cp.async", "prefetch into registers", "none"),
+        ("exp2f", "fast::exp2", "exact"),
+        ("float4", "float4, uint4, vec<T, 4>", "exact"),
+        ("blockIdx", "threadgroup_position_in_grid", "exact"),
+        ("cub::BlockScan", "scan in the thread, across lanes, across SIMD-groups", "close"),
+    ],
+)
+def test_the_first_answer_is_an_experts(curated, term, target, relation):
+    mapping = best(curated, term)
+    assert mapping.target is not None
+    assert (mapping.target.label, mapping.relation) == (target, relation)
+    assert mapping.sources
+    assert mapping.status != "claimed"
+
+
+@pytest.mark.parametrize(
+    ("term", "canonical"),
+    [
+        ("__SHFL_XOR_SYNC", "__shfl_xor_sync"),
+        ("__shfl_xor_sync(0xffffffff, v, 1)", "__shfl_xor_sync"),
+        ("__syncthreads();", "__syncthreads"),
+        ("BlockScan<float, 128>", "BlockScan"),
+        ("  `__ldg`  ", "__ldg"),
+        ("__launch_bounds__(128, 2)", "__launch_bounds__"),
+        ("extern __shared__ float smem[]", "extern __shared__"),
+        ("__shared__ float tile[32][33]", "__shared__"),
+        ("cp.async.cg.shared.global", "cp.async"),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync"),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix"),
+        ("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", "ldmatrix.trans"),
+        ("shared memory", "__shared__"),
+        ("Warp-Reduce", "warp_reduce"),
+        ("<<<grid, block>>>", "<<<"),
+    ],
+)
+def test_a_token_is_known_in_every_dress(curated, term, canonical):
+    assert best(curated, term).origin.iri == best(curated, canonical).origin.iri
+
+
+def test_the_transposing_load_is_not_the_plain_one(curated):
+    assert best(curated, "ldmatrix.trans").origin.iri != best(curated, "ldmatrix").origin.iri
+
+
+def test_a_wildcard_finds_the_whole_family(curated):
+    origins = {mapping.origin.label for mapping in curated.lookup("__shfl_*").mappings}
+    assert {"__shfl_xor_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_sync"} <= origins
+
+
+def test_a_misspelt_token_gets_its_neighbours(curated):
+    answer = curated.lookup("__shfl_xor_snyc")
+    assert not answer.mappings
+    assert answer.did_you_mean[0] == "__shfl_xor_sync"
+
+
+def test_nonsense_gets_nothing(curated):
+    answer = curated.lookup("qqqqzzzz")
+    assert (answer.mappings, answer.did_you_mean) == ((), ())
+
+
+@pytest.mark.parametrize("term", ["", "   ", "*", "(((", "<", "a.b.c"])
+def test_odd_input_is_answered(curated, term):
+    assert curated.lookup(term).query == term
+
+
+@pytest.mark.parametrize("term", ["__shared__", "warp_reduce", "__syncthreads", "HBM3"])
+def test_a_corrected_claim_stays_beside_its_correction(curated, term):
+    mappings = curated.lookup(term).mappings
+    claims = [mapping for mapping in mappings if mapping.status == "claimed"]
+    assert len(claims) == 1
+    correction = {mapping.iri: mapping for mapping in mappings}[claims[0].corrected_by]
+    assert correction.status == "corrected"
+    assert mappings.index(correction) < mappings.index(claims[0]) == len(mappings) - 1
+
+
+def test_warp_reduce_is_no_matrix_product(curated):
+    mapping = best(curated, "warp_reduce")
+    assert "simd_sum" in mapping.advice
+    assert {source.iri for source in mapping.sources} >= {"urn:kx:source:metal-benchmarks"}
+    assert any(constraint.quantity == "simd-width" for constraint in mapping.constraints)
+
+
+def test_shared_memory_carries_the_hard_cap(curated):
+    caps = [c for c in best(curated, "__shared__").constraints if c.quantity == "threadgroup-memory-bytes"]
+    assert [(cap.comparison, cap.value, cap.unit) for cap in caps] == [("<=", 32768, "B")]
+    assert caps[0].holds(32768)
+    assert not caps[0].holds(32769)
+
+
+def test_a_concept_slug_gives_the_mappings_of_its_primitives(curated):
+    mappings = curated.lookup("tensor-core-mma").mappings
+    assert mappings
+    assert all("tensor-core-mma" in mapping.origin.concepts for mapping in mappings)
+
+
+def test_a_metal_name_leads_back_to_cuda(curated):
+    assert best(curated, "simd_shuffle_xor").origin.label == "__shfl_xor_sync"
+
+
+def test_primitive_tokens_name_cuda_primitives_only(curated):
+    tokens = curated.primitive_tokens()
+    assert {"__shfl_xor_sync", "cp.async", "__syncthreads", "mma.sync", "ldmatrix", "__shared__"} <= set(tokens)
+    assert all(iri.startswith("urn:kx:primitive:cuda:") for iri in tokens.values())
+
+
+def test_primitive_of_reads_full_mnemonics(curated):
+    assert curated.primitive_of("cp.async.wait_group.sync") == "urn:kx:primitive:cuda:cp-async-group"
+    assert curated.primitive_of("cp.async.bulk.tensor.2d.shared") == "urn:kx:primitive:cuda:tma"
+    assert curated.primitive_of("add.f32") == ""
+
+
+def test_normalized_keeps_the_chevrons():
+    assert normalized("<<<grid, block>>>") == "<<<grid, block>>>"
+    assert normalized("atomicAdd(&x, 1)") == "atomicadd"
