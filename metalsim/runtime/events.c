@@ -31,8 +31,14 @@ msim_event *msim_add_event(uint32_t kind, uint32_t site, uint32_t region, uint32
     event->thread = msim.current ? msim.current->thread : 0;
     event->other_thread = NO_INDEX;
     copy_text(event->place, sizeof event->place, place);
+    const msim_region *named = region < msim.buffer_count ? &msim.buffers[region] : NULL;
     if (region >= ARRAY_INDEX_BASE && region - ARRAY_INDEX_BASE < msim.array_count)
-        copy_text(event->text, sizeof event->text, msim.arrays[region - ARRAY_INDEX_BASE].name);
+        named = &msim.arrays[region - ARRAY_INDEX_BASE];
+    if (named) {
+        copy_text(event->text, sizeof event->text, named->name);
+        event->region_bytes = named->bytes;
+        event->region_element_bytes = named->element_bytes;
+    }
     return event;
 }
 

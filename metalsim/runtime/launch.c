@@ -87,7 +87,7 @@ void __ubsan_handle_out_of_bounds(out_of_bounds *data, uintptr_t index) {
         strncpy(event->text, data->array->name, sizeof event->text - 1);
     }
     /* Outside a thread's own array lies its stack: going on would corrupt the simulation. */
-    if (!strstr(data->array->name, "SYlocal") && !strstr(data->array->name, "local")) msim_stop();
+    if (!strstr(data->array->name, "__local") && !strstr(data->array->name, "__global")) msim_stop();
 }
 
 static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};

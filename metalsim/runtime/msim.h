@@ -44,6 +44,8 @@ typedef struct {
     uint32_t thread, other_thread;
     uint64_t group, other_group;
     uint32_t line, other_access;
+    uint64_t region_bytes;
+    uint32_t region_element_bytes, reserved;
     char place[32];
     char text[80];
 } msim_event;

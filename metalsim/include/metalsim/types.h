@@ -158,7 +158,13 @@ template <class To, class From> MSIM_INLINE To as_type(From from) {
 namespace msim {
 
 /* Type of an expression with reference, const and address space taken off. */
-template <class T> using value_t = __remove_cvref(T);
+template <class T> struct unqualified { using type = T; };
+#define MSIM_SPACE(...)                                                        \
+    template <class T> struct unqualified<__VA_ARGS__ T> { using type = T; };  \
+    template <class T> struct unqualified<const __VA_ARGS__ T> { using type = T; };
+MSIM_SPACE(device) MSIM_SPACE(threadgroup) MSIM_SPACE(__attribute__((opencl_global_host)))
+#undef MSIM_SPACE
+template <class T> using value_t = typename unqualified<__remove_cvref(T)>::type;
 
 /* clang refuses half <-> bfloat; Metal goes through float. */
 template <class T, class U> MSIM_INLINE T convert(U value) {

@@ -1,0 +1,225 @@
+"""Turns what the runtime noticed into findings in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from metalsim.abi import ARRAY_INDEX_BASE, NO_INDEX, Event, EventKind
+from metalsim.instrument import Site
+from metalsim.model import Finding, FindingKind, Limits
+
+_DEED = ("read", "written", "updated atomically")
+_ACT = ("reads", "writes", "updates")
+_KINDS: dict[EventKind, FindingKind] = {
+    EventKind.THREADGROUP_RACE: "threadgroup-race",
+    EventKind.DEVICE_RACE: "device-race",
+    EventKind.OUT_OF_RANGE: "out-of-range",
+    EventKind.WILD_ACCESS: "out-of-range",
+    EventKind.ARRAY_INDEX: "out-of-range",
+    EventKind.UNINITIALIZED_READ: "uninitialized-read",
+    EventKind.READONLY_WRITE: "readonly-write",
+    EventKind.BARRIER_MISMATCH: "barrier-divergence",
+    EventKind.ENDED_BEFORE_BARRIER: "barrier-divergence",
+    EventKind.SIMD_BARRIER_MISMATCH: "barrier-divergence",
+    EventKind.INACTIVE_LANE: "inactive-lane",
+    EventKind.UNWRITTEN_OUTPUT: "unwritten-output",
+    EventKind.FAULT: "unsupported",
+    EventKind.TOO_MANY_ARRAYS: "unsupported",
+}
+
+
+@dataclass(frozen=True)
+class BufferName:
+    """What a buffer is called.
+
+    Attributes:
+        name: as in the kernel's text.
+        element_bytes: bytes of an element.
+        bytes: of the whole buffer.
+    """
+
+    name: str
+    element_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Extents of the launch.
+
+    Attributes:
+        groups: threadgroups per axis.
+        threadgroup: threads of a full threadgroup per axis.
+    """
+
+    groups: tuple[int, int, int]
+    threadgroup: tuple[int, int, int]
+
+    def group(self, linear: int) -> str:
+        """A threadgroup by its position; only as many coordinates as the grid has."""
+        return f"threadgroup {_position(linear, self.groups)}"
+
+    def thread(self, linear: int) -> str:
+        """A thread by its position in a full threadgroup."""
+        return f"thread {_position(linear, self.threadgroup)}"
+
+
+def _position(linear: int, extents: tuple[int, int, int]) -> str:
+    x, y, z = extents
+    if y == z == 1:
+        return str(linear)
+    position = (linear % x, linear // x % y, linear // x // y)
+    return f"({', '.join(map(str, position if z > 1 else position[:2]))})"
+
+
+class Reporter:
+    """Words for the events of one launch.
+
+    Args:
+        sites: of the compiled kernel.
+        buffers: by buffer index.
+        geometry: of the launch.
+    """
+
+    def __init__(self, sites: Sequence[Site], buffers: Sequence[BufferName], geometry: Geometry) -> None:
+        self._sites = sites
+        self._buffers = buffers
+        self._geometry = geometry
+
+    def findings(self, events: Iterable[Event], max_findings: int) -> tuple[Finding, ...]:
+        """One finding per kind, place and message; at most ``max_findings``.
+
+        The optimizer may split one access of the text into several sites: those are counted together.
+        """
+        merged: dict[tuple[str, str, int, str], Finding] = {}
+        for event in events:
+            finding = self._finding(event)
+            region = _region_key(event)
+            key = (finding.kind, finding.place, finding.line, "" if finding.line else region + finding.message)
+            if finding.line and finding.kind in ("threadgroup-race", "device-race", "uninitialized-read"):
+                key = (*key[:3], region)
+            earlier = merged.get(key)
+            merged[key] = replace(earlier, count=earlier.count + finding.count) if earlier else finding
+        return tuple(merged.values())[:max_findings]
+
+    def _finding(self, event: Event) -> Finding:
+        kind = EventKind(event.kind)
+        line, place = event.line, event.place.decode(errors="replace")
+        if event.site != NO_INDEX and event.site < len(self._sites):
+            site = self._sites[event.site]
+            line, place = site.line, site.place
+        return Finding(_KINDS[kind], self._message(kind, event), line, place or "body", event.count)
+
+    def _message(self, kind: EventKind, event: Event) -> str:
+        who = f"{self._geometry.thread(event.thread)} of {self._geometry.group(event.group)}"
+        if kind in (EventKind.THREADGROUP_RACE, EventKind.DEVICE_RACE):
+            return self._race(kind, event)
+        if kind is EventKind.OUT_OF_RANGE:
+            return f"{who} {_ACT[event.access]} {self._element(event)}, outside {self._extent(event)}"
+        if kind is EventKind.WILD_ACCESS:
+            return f"{who} {_ACT[event.access]} memory that belongs to no buffer; the launch was stopped"
+        if kind is EventKind.ARRAY_INDEX:
+            array = event.text.decode(errors="replace").strip("'").replace("__local ", "threadgroup ")
+            return f"{who} uses index {event.offset} of an array of type {array}"
+        if kind is EventKind.UNINITIALIZED_READ:
+            never = "in this threadgroup" if event.region >= ARRAY_INDEX_BASE else "in this launch"
+            return f"{who} reads {self._element(event)}, which was not written before {never}"
+        if kind is EventKind.READONLY_WRITE:
+            return f"{who} writes {self._element(event)}, which is an input and read-only"
+        if kind is EventKind.UNWRITTEN_OUTPUT:
+            return f"{event.count} elements of the output were never written, the first is {self._element(event)}"
+        return self._sync_message(kind, event, who)
+
+    def _sync_message(self, kind: EventKind, event: Event, who: str) -> str:
+        other = self._geometry.thread(event.other_thread) if event.other_thread != NO_INDEX else ""
+        if kind is EventKind.BARRIER_MISMATCH:
+            return f"{who} waits here while {other} waits at another barrier (line {event.offset}): not all threads reach this one"
+        if kind is EventKind.ENDED_BEFORE_BARRIER:
+            return (
+                f"{who} waits here although {other} has already ended: Apple silicon lets ended threads "
+                "pass (MSL 4.1, 6.10.1), CUDA and other GPUs do not"
+            )
+        if kind is EventKind.SIMD_BARRIER_MISMATCH:
+            return f"{who} reaches this simdgroup_barrier while {other} of its SIMD-group is elsewhere"
+        if kind is EventKind.INACTIVE_LANE:
+            why = (
+                "there is no such lane",
+                "the SIMD-group has fewer threads",
+                "that thread has ended",
+                "that thread does not take part (it is in another branch)",
+            )[event.access]
+            return f"{who} takes a value from lane {event.offset}, which is undefined: {why}"
+        if kind is EventKind.TOO_MANY_ARRAYS:
+            return "more than 64 threadgroup arrays"
+        return (
+            f"{who} made the processor fault (a null or invalid address); the launch was stopped",
+            f"{who} divides an integer by zero; the launch was stopped",
+            f"{who} needs more thread memory than the simulation gives; the launch was stopped",
+        )[event.access]
+
+    def _race(self, kind: EventKind, event: Event) -> str:
+        site = self._sites[event.other_site] if event.other_site < len(self._sites) else None
+        where = f" at {site.place or 'body'} line {site.line}" if site is not None and site.line else ""
+        deeds = f"{_DEED[event.access]} here by {self._geometry.thread(event.thread)}"
+        other = f"{_DEED[event.other_access]}{where} by {self._geometry.thread(event.other_thread)}"
+        if event.group != event.other_group:
+            deeds += f" of {self._geometry.group(event.group)}"
+            other += f" of {self._geometry.group(event.other_group)}"
+            return f"{self._element(event)} is {deeds} and {other}: nothing orders threadgroups within a launch"
+        flag = "mem_threadgroup" if kind is EventKind.THREADGROUP_RACE else "mem_device"
+        return (
+            f"{self._element(event)} is {deeds} and {other} in {self._geometry.group(event.group)}, "
+            f"with no threadgroup_barrier(mem_flags::{flag}) in between"
+        )
+
+    def _element(self, event: Event) -> str:
+        name = self._region(event)
+        index = event.offset // name.element_bytes
+        return f"{name.name}[{index}]"
+
+    def _extent(self, event: Event) -> str:
+        name = self._region(event)
+        if not name.bytes:
+            return "the threadgroup array"
+        return f"its {name.bytes // name.element_bytes} elements"
+
+    def _region(self, event: Event) -> BufferName:
+        if event.region < len(self._buffers):
+            return self._buffers[event.region]
+        return BufferName(event.text.decode(errors="replace") or "memory", max(event.region_element_bytes, 1), event.region_bytes)
+
+
+def _region_key(event: Event) -> str:
+    return str(event.region)
+
+
+def limit_findings(limits: Limits, *, threads: int, threadgroup_bytes: int, buffers: int) -> tuple[Finding, ...]:
+    """What the launch needs beyond what the chip allows.
+
+    Args:
+        limits: of the chip.
+        threads: of a threadgroup as requested.
+        threadgroup_bytes: bytes of all threadgroup arrays.
+        buffers: entries of the buffer table.
+    """
+    findings = []
+    if threads > limits.max_threads_per_threadgroup:
+        findings.append(
+            Finding(
+                "thread-count",
+                f"a threadgroup of {threads} threads; the limit is {limits.max_threads_per_threadgroup}",
+            )
+        )
+    if threadgroup_bytes > limits.max_threadgroup_bytes:
+        findings.append(
+            Finding(
+                "threadgroup-memory",
+                f"{threadgroup_bytes} bytes of threadgroup memory; the limit is {limits.max_threadgroup_bytes}",
+            )
+        )
+    if buffers > limits.max_buffers:
+        findings.append(
+            Finding("buffer-count", f"{buffers} buffer arguments; the limit is {limits.max_buffers}")
+        )
+    return tuple(findings)

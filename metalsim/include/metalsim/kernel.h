@@ -1,0 +1,8 @@
+/* Everything that a kernel text expects: included before it. */
+#include "types.h"
+#include "vec.h"
+#include "math.h"
+#include "simd.h"
+#include "atomic.h"
+#include "unsupported.h"
+#include "mlx.h"

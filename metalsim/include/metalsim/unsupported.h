@@ -1,0 +1,33 @@
+/* Features that metalsim does not have: using one is a compile error that names it. */
+#ifndef METALSIM_UNSUPPORTED_H
+#define METALSIM_UNSUPPORTED_H
+
+namespace msim {
+template <class...> struct never { static constexpr bool value = false; };
+}
+
+namespace metal {
+enum class access { sample, read, write, read_write };
+#define MSIM_UNSUPPORTED(NAME)                                                           \
+    template <class T, access... A> struct NAME {                                        \
+        static_assert(msim::never<T>::value, "metalsim does not support " #NAME);        \
+    };
+MSIM_UNSUPPORTED(texture1d) MSIM_UNSUPPORTED(texture2d) MSIM_UNSUPPORTED(texture2d_array)
+MSIM_UNSUPPORTED(texture3d) MSIM_UNSUPPORTED(texturecube) MSIM_UNSUPPORTED(texture_buffer)
+#undef MSIM_UNSUPPORTED
+template <class T, int R, int C> struct simdgroup_matrix {
+    static_assert(msim::never<T>::value, "metalsim does not support simdgroup_matrix yet");
+};
+using simdgroup_float8x8 = simdgroup_matrix<float, 8, 8>;
+using simdgroup_half8x8 = simdgroup_matrix<half, 8, 8>;
+using simdgroup_bfloat8x8 = simdgroup_matrix<bfloat, 8, 8>;
+template <class T, int C, int R> struct matrix {
+    static_assert(msim::never<T>::value, "metalsim does not support matrix types (float4x4 and such) yet");
+};
+using float2x2 = matrix<float, 2, 2>;
+using float3x3 = matrix<float, 3, 3>;
+using float4x4 = matrix<float, 4, 4>;
+using half4x4 = matrix<half, 4, 4>;
+}  // namespace metal
+
+#endif

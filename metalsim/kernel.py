@@ -1,0 +1,85 @@
+"""Compiles kernels in the convention of ``mx.fast.metal_kernel``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from metalsim.instrument import Site
+from metalsim.model import CompileFailure, Limits, MlxKernel
+from metalsim.rewrite import rewrite, swizzle_macros
+from metalsim.signature import Signature, cxx_text, make_signature, metal_text, signature_faults
+from metalsim.toolchain import Mode, Toolchain
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A kernel ready to run on other arrays of the same signature (dtypes, ndim, address spaces).
+
+    Attributes:
+        kernel: what was compiled.
+        mode: ``checked`` finds faults, ``counted`` counts accesses and executed blocks.
+        signature: of the generated function.
+        text: the Metal text that MLX would compile.
+        library: path of the compiled library.
+        sites: places that access memory.
+        blocks: profiles of the basic blocks, empty in checked mode.
+        limits: that it was compiled for.
+    """
+
+    kernel: MlxKernel
+    mode: Mode
+    signature: Signature
+    text: str = field(repr=False)
+    library: Path
+    sites: tuple[Site, ...] = field(repr=False)
+    blocks: tuple[Any, ...] = field(repr=False)
+    limits: Limits
+
+
+def compile_kernel(
+    kernel: MlxKernel,
+    *,
+    mode: Mode,
+    cache: Path,
+    compiler: Sequence[str] | None = None,
+    limits: Limits | None = None,
+) -> CompiledKernel | CompileFailure:
+    """Compile ``kernel``, or take it from the cache.
+
+    Args:
+        kernel: body, header, arguments and template values.
+        mode: ``checked`` or ``counted``.
+        cache: folder for compiled kernels; several processes may share it.
+        compiler: command of a clang, by default the one of the ziglang package.
+        limits: of the chip, by default Apple's common ones.
+
+    Returns:
+        the compiled kernel, or why it does not compile, with the user's line numbers.
+
+    Raises:
+        CompilerMissing: there is no compiler.
+    """
+    body = rewrite(kernel.source, place="body", arrays_allowed=True)
+    header = rewrite(kernel.header, place="header", arrays_allowed=False)
+    faults = (*signature_faults(kernel), *header.faults, *body.faults)
+    if faults:
+        return CompileFailure(faults)
+    signature = make_signature(kernel)
+    swizzles = swizzle_macros(body.swizzles | header.swizzles)
+    text = cxx_text(signature, body=body.text, header=header.text, swizzles=swizzles)
+    built = Toolchain(cache, compiler).build(text, mode=mode)
+    if isinstance(built, CompileFailure):
+        return built
+    return CompiledKernel(
+        kernel,
+        mode,
+        signature,
+        metal_text(kernel, signature),
+        built.library,
+        built.instrumented.sites,
+        built.instrumented.blocks,
+        limits or Limits(),
+    )

@@ -1,0 +1,268 @@
+"""Runs compiled kernels on numpy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from kx.errors import EnvironmentLacking, InputError
+from metalsim.abi import MAX_THREADS, SIMD_WIDTH, BufferSpec, Event, Launch, Role
+from metalsim.checks import BufferName, Geometry, Reporter, limit_findings
+from metalsim.kernel import CompiledKernel
+from metalsim.model import Argument, Finding, Limits
+from metalsim.raw import GROUP_COUNTS, SITE_COUNTS, RawCounts
+from metalsim.signature import element_count, input_space
+
+Array = npt.NDArray[Any]
+
+STACK_BYTES = 1 << 18
+"""Thread memory of one thread, for its local arrays; only what is touched becomes real memory."""
+
+_EVENT_CAPACITY = 256
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a launch gave.
+
+    Attributes:
+        outputs: one array per output; elements that no thread wrote hold NaN or random bits.
+        findings: faults; empty in counted mode apart from accesses out of range and exceeded limits.
+        raw: counts, None in checked mode.
+        threadgroups_total: threadgroups of the grid.
+        threadgroups_run: how many of them were run (0 when the launch is impossible).
+        threads_per_threadgroup: threads of a full threadgroup, after the clamp to the grid.
+        threadgroup_bytes: bytes of threadgroup memory declared by the threadgroup that reached most.
+    """
+
+    outputs: dict[str, Array]
+    findings: tuple[Finding, ...]
+    raw: RawCounts | None
+    threadgroups_total: int
+    threadgroups_run: int
+    threads_per_threadgroup: int
+    threadgroup_bytes: int
+
+
+@dataclass(frozen=True)
+class Poison:
+    """What outputs hold before the launch.
+
+    Attributes:
+        seed: of the random bits that stand in integer outputs and threadgroup memory.
+        init_value: value of all outputs instead, as MLX's ``init_value``; they then count as written.
+    """
+
+    seed: int = 0
+    init_value: float | None = None
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The numpy type of a ``metalsim.model.DType``."""
+    return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+
+
+@cache
+def _library(path: Path) -> tuple[ctypes.CDLL, threading.Lock]:
+    if sys.platform == "linux":
+        # Kernels are linked without libm; glibc's own is found through the global scope.
+        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(str(path))
+    library.msim_run.argtypes = [ctypes.POINTER(Launch)]
+    library.msim_run.restype = ctypes.c_int
+    return library, threading.Lock()
+
+
+def _checked_input(argument: Argument, inputs: Mapping[str, Array]) -> Array:
+    if argument.name not in inputs:
+        raise InputError(f"input '{argument.name}' is missing")
+    array = np.ascontiguousarray(inputs[argument.name]).reshape(np.shape(inputs[argument.name]))
+    if array.dtype != numpy_dtype(argument.dtype):
+        raise InputError(f"input '{argument.name}' is {array.dtype}, the kernel takes {argument.dtype}")
+    same_class = array.ndim == len(argument.shape) and input_space(array.shape) == input_space(argument.shape)
+    if not same_class:
+        raise InputError(
+            f"input '{argument.name}' of shape {array.shape} has another signature than {argument.shape}",
+            "compile the kernel again for this shape",
+        )
+    return array
+
+
+def _prefilled(argument: Argument, shape: tuple[int, ...], poison: Poison) -> Array:
+    dtype = numpy_dtype(argument.dtype)
+    if poison.init_value is not None:
+        return np.full(shape, poison.init_value).astype(dtype)
+    if argument.dtype in ("float32", "float16", "bfloat16"):
+        return np.full(shape, np.nan, np.float32).astype(dtype)
+    random = np.random.default_rng(poison.seed)
+    if argument.dtype == "bool":
+        return random.integers(0, 2, shape).astype(np.bool_)
+    info = np.iinfo(dtype)
+    return random.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    return [element_count(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+class _Buffers:
+    """The buffer table of a launch; keeps the arrays alive."""
+
+    def __init__(
+        self,
+        compiled: CompiledKernel,
+        inputs: Mapping[str, Array],
+        output_shapes: Mapping[str, tuple[int, ...]],
+        poison: Poison,
+    ) -> None:
+        kernel = compiled.kernel
+        arrays = {a.name: _checked_input(a, inputs) for a in kernel.inputs}
+        self.outputs: dict[str, Array] = {}
+        for argument in kernel.outputs:
+            shape = tuple(output_shapes.get(argument.name, argument.shape))
+            self.outputs[argument.name] = _prefilled(argument, shape, poison)
+        self.names: list[BufferName] = []
+        self._arrays: list[Array] = []
+        self._roles: list[Role] = []
+        written = Role.OUTPUT if poison.init_value is None else Role.INITIALIZED_OUTPUT
+        for parameter in compiled.signature.parameters:
+            owner = parameter.argument
+            if parameter.role == "output":
+                self._add(parameter.name, self.outputs[owner], written)
+            elif parameter.role == "input":
+                role = Role.INPUT if parameter.space == "device" else Role.CONSTANT
+                self._add(parameter.name, arrays[owner], role)
+            elif parameter.role != "attribute":
+                shape = arrays[owner].shape
+                values = {"shape": list(shape), "strides": _strides(shape), "ndim": [len(shape)]}[parameter.role]
+                kind = np.int64 if parameter.role == "strides" else np.int32
+                self._add(parameter.name, np.array(values, kind), Role.CONSTANT)
+
+    def _add(self, name: str, array: Array, role: Role) -> None:
+        self.names.append(BufferName(name, array.itemsize, array.nbytes))
+        self._arrays.append(array)
+        self._roles.append(role)
+
+    def table(self) -> ctypes.Array[BufferSpec]:
+        """The C structures."""
+        specs = [
+            BufferSpec(array.ctypes.data, array.nbytes, array.itemsize, int(role))
+            for array, role in zip(self._arrays, self._roles, strict=True)
+        ]
+        return (BufferSpec * max(len(specs), 1))(*specs)
+
+
+class _Counters:
+    """Arrays that the runtime counts into."""
+
+    def __init__(self, compiled: CompiledKernel, groups: npt.NDArray[np.uint64], threads: int) -> None:
+        self._groups = groups
+        self._blocks = np.zeros((len(groups), len(compiled.blocks), threads), np.uint32)
+        self._sites = np.zeros(len(compiled.sites), SITE_COUNTS)
+        self._counts = np.zeros(len(groups), GROUP_COUNTS)
+
+    def attach(self, launch: Launch) -> None:
+        """Let the launch count into these arrays."""
+        launch.block_counts = self._blocks.ctypes.data
+        launch.sites = self._sites.ctypes.data
+        launch.counts = self._counts.ctypes.data
+
+    def raw(self) -> RawCounts:
+        """The counts."""
+        return RawCounts(self._groups.astype(np.int64), self._blocks, self._sites, self._counts)
+
+
+def _chosen(threadgroups: Sequence[int] | None, total: int) -> npt.NDArray[np.uint64]:
+    if threadgroups is None:
+        return np.arange(total, dtype=np.uint64)
+    for index in threadgroups:
+        if not 0 <= index < total:
+            raise InputError(f"threadgroup {index} does not exist", f"the grid has {total} threadgroups")
+    return np.array(sorted(set(threadgroups)), np.uint64)
+
+
+def _execute(compiled: CompiledKernel, launch: Launch) -> None:
+    library, lock = _library(compiled.library)
+    with lock:
+        ready = library.msim_run(ctypes.byref(launch))
+    if not ready:
+        raise EnvironmentLacking("not enough memory to simulate the launch", "use smaller arrays or fewer threads")
+
+
+def run(  # noqa: PLR0913
+    compiled: CompiledKernel,
+    inputs: Mapping[str, Array],
+    output_shapes: Mapping[str, tuple[int, ...]],
+    *,
+    grid: tuple[int, int, int],
+    threadgroup: tuple[int, int, int],
+    limits: Limits | None = None,
+    threadgroups: Sequence[int] | None = None,
+    seed: int = 0,
+    max_findings: int = 32,
+    init_value: float | None = None,
+) -> RunResult:
+    """Run a kernel.
+
+    Args:
+        compiled: from ``compile_kernel``.
+        inputs: by name; made row-contiguous when they are not.
+        output_shapes: by name; an output that is not named has the shape it was compiled with.
+        grid: threads per axis, x first.
+        threadgroup: threads per axis, clamped to the grid as MLX does; threadgroups at the grid's edge
+            are smaller.
+        limits: of the chip, by default those that the kernel was compiled with.
+        threadgroups: linear indices of the threadgroups to run, x fastest; None for all.
+        seed: of the poison in outputs and threadgroup memory.
+        max_findings: at most that many findings are reported.
+        init_value: fills all outputs before the launch, as MLX's ``init_value``.
+
+    Raises:
+        InputError: arrays that don't fit the compiled signature, an empty grid, an index out of range.
+        EnvironmentLacking: not enough memory.
+    """
+    if min(*grid, *threadgroup) < 1:
+        raise InputError(f"grid {grid} and threadgroup {threadgroup} need at least one thread per axis")
+    limits = limits or compiled.limits
+    if limits.simd_width != SIMD_WIDTH:
+        raise InputError(f"metalsim runs SIMD-groups of {SIMD_WIDTH} lanes, not {limits.simd_width}")
+    size = (min(grid[0], threadgroup[0]), min(grid[1], threadgroup[1]), min(grid[2], threadgroup[2]))
+    groups = (-(-grid[0] // size[0]), -(-grid[1] // size[1]), -(-grid[2] // size[2]))
+    buffers = _Buffers(compiled, inputs, output_shapes, Poison(seed, init_value))
+    threads, total = element_count(size), element_count(groups)
+    requested = element_count(threadgroup)
+    chosen = _chosen(threadgroups, total)
+    if threads > MAX_THREADS:
+        findings = limit_findings(limits, threads=requested, threadgroup_bytes=0, buffers=len(buffers.names))
+        return RunResult(buffers.outputs, findings[:max_findings], None, total, 0, threads, 0)
+
+    table, events = buffers.table(), (Event * _EVENT_CAPACITY)()
+    launch = Launch(
+        buffers=table, buffer_count=len(buffers.names), groups=chosen.ctypes.data, group_count=len(chosen),
+        seed=seed, stack_bytes=STACK_BYTES, events=events, event_capacity=_EVENT_CAPACITY,
+        site_count=len(compiled.sites), block_count=len(compiled.blocks), checked=compiled.mode == "checked",
+        grid=grid, threadgroup=size,
+    )  # fmt: skip
+    counters = _Counters(compiled, chosen, threads) if compiled.mode == "counted" else None
+    if counters is not None:
+        counters.attach(launch)
+    _execute(compiled, launch)
+    reporter = Reporter(compiled.sites, buffers.names, Geometry(groups, size))
+    found = limit_findings(
+        limits, threads=requested, threadgroup_bytes=launch.threadgroup_bytes, buffers=len(buffers.names)
+    )
+    found += reporter.findings(events[: launch.event_count], max_findings)
+    return RunResult(
+        buffers.outputs, found[:max_findings], counters.raw() if counters else None, total, len(chosen), threads,
+        launch.threadgroup_bytes,
+    )  # fmt: skip

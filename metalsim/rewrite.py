@@ -1,0 +1,296 @@
+"""Turns Metal text into C++ that the shim headers understand, token by token.
+
+What needs more than a macro: threadgroup variables of the kernel body become statics that all threads
+share, with red zones around them and announced to the runtime by name; literals without a suffix are
+float; attributes go; the swizzles that occur are listed, so that the vector classes declare only those.
+Line breaks stay where they were. A later milestone rewrites whole ``.metal`` files with the same parts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+
+from metalsim.tokens import Token, tokenize
+
+RED_ZONE_BYTES = 65536
+"""On both sides of each threadgroup array; the runtime's RED_ZONE_BYTES."""
+
+_SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
+_FLOAT_LITERAL = re.compile(
+    r"(?:(?=[0-9]*\.|[0-9]+[eE])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?|0[xX][0-9A-Fa-f.]*[pP][+-]?[0-9]+)"
+    r"(?P<suffix>[fFhH]|bf|BF)?"
+)
+_NOT_METAL = frozenset(
+    "double goto try catch throw new delete virtual asm dynamic_cast typeid thread_local co_await co_yield".split()
+)
+_STATEMENT_ENDS = (";", "{", "}", ":")
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """Result of rewriting one text.
+
+    Attributes:
+        text: C++ with as many lines as the input.
+        swizzles: swizzles that occur, such as ``xy``.
+        faults: why the text is refused, each with place and line.
+    """
+
+    text: str
+    swizzles: frozenset[str]
+    faults: tuple[str, ...]
+
+
+@dataclass
+class _Rewriting:
+    place: str
+    arrays_allowed: bool
+    out: list[str] = field(default_factory=list)
+    swizzles: set[str] = field(default_factory=set)
+    faults: list[str] = field(default_factory=list)
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def refuse(self, token: Token, what: str) -> None:
+        self.faults.append(f"{self.place}:{token.line}: {what}")
+
+
+@dataclass(frozen=True)
+class _Declarator:
+    name: str
+    dimensions: str
+
+
+def _float_literal(text: str) -> str:
+    match = _FLOAT_LITERAL.fullmatch(text)
+    if match is None:
+        return text
+    suffix = match["suffix"] or ""
+    digits = text[: len(text) - len(suffix)]
+    kind = {"h": "half", "bf": "bfloat"}.get(suffix.lower())
+    return f"(({kind}){digits}f)" if kind else digits + "f"
+
+
+def _next(tokens: list[Token], index: int) -> int:
+    """Index of the next token that counts, or the length."""
+    index += 1
+    while index < len(tokens) and not tokens[index].counts:
+        index += 1
+    return index
+
+
+def _text_of(tokens: list[Token]) -> str:
+    return "".join(t.text for t in tokens)
+
+
+def _attribute_end(tokens: list[Token], index: int) -> int | None:
+    """Index of the last ``]`` of the attribute that starts at ``index``; None when none does."""
+    second = _next(tokens, index)
+    if tokens[index].text != "[" or second >= len(tokens) or tokens[second].text != "[":
+        return None
+    depth = 0
+    for i in range(index, len(tokens)):
+        depth += {"[": 1, "]": -1}.get(tokens[i].text, 0)
+        if depth == 0:
+            return i
+    return None
+
+
+def _statement_end(tokens: list[Token], index: int) -> int:
+    """Index of the ``;`` that ends the statement, or the length."""
+    depth = 0
+    for i in range(index, len(tokens)):
+        text = tokens[i].text if tokens[i].counts else ""
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text, 0)
+        if depth < 0 or (text == ";" and depth == 0):
+            return i
+    return len(tokens)
+
+
+def _split_declaration(tokens: list[Token]) -> tuple[str, list[list[Token]]]:
+    """``(type, declarators)`` of ``float a[2][3], b``: the first name before ``[``, ``,`` or the end."""
+    depth = angle = 0
+    pieces: list[list[Token]] = [[]]
+    for token in tokens:
+        text = token.text if token.counts else ""
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text, 0)
+        if depth == 0 and len(pieces) == 1:
+            angle += {"<": 1, ">": -1}.get(text, 0)
+        if text == "," and depth == 0 and angle == 0:
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    first = pieces[0]
+    depth = angle = 0
+    name = -1
+    for i, token in enumerate(first):
+        if not token.counts:
+            continue
+        if token.text in "<>" and depth == 0:
+            angle += 1 if token.text == "<" else -1
+        elif angle == 0 and token.text in ("[", "=", "{", "("):
+            break
+        elif angle == 0 and token.kind == "name":
+            name = i
+    return _text_of(first[:name]), [first[name:], *pieces[1:]]
+
+
+def _declarator(rewriting: _Rewriting, tokens: list[Token]) -> _Declarator | None:
+    counted = [t for t in tokens if t.counts]
+    if not counted or counted[0].kind != "name":
+        return None
+    depth = 0
+    for token in counted[1:]:
+        depth += {"[": 1, "]": -1}.get(token.text, 0)
+        if depth == 0 and token.text != "]":
+            rewriting.refuse(counted[0], f"threadgroup variable '{counted[0].text}' cannot have an initializer")
+            return None
+    rest = tokens[tokens.index(counted[0]) + 1 :]
+    return _Declarator(counted[0].text, _rewrite_plain(rewriting, rest) if rest else "")
+
+
+def _shared_array(number: int, type_text: str, declarator: _Declarator) -> str:
+    storage, name = f"msim_storage_{number}", declarator.name
+    return (
+        f"static threadgroup struct {{ char msim_before[{RED_ZONE_BYTES}]; alignas(16) {type_text.strip()} "
+        f"{name}{declarator.dimensions}; char msim_after[{RED_ZONE_BYTES}]; }} {storage}; "
+        f"msim_declare((const void *)&{storage}.{name}, sizeof({storage}.{name}), "
+        f'msim::scalar_of<decltype({storage}.{name})>::bytes, "{name}"); auto &{name} = {storage}.{name}; '
+    )
+
+
+def _is_variable(inner: list[Token]) -> bool:
+    """Whether a declaration makes variables in threadgroup memory, rather than pointers or functions."""
+    angle = 0
+    for token in inner:
+        text = token.text if token.counts else ""
+        angle += {"<": 1, ">": -1}.get(text, 0)
+        if text in ("[", "=", "{"):
+            return True
+        if angle == 0 and text in ("*", "&", "("):
+            return False
+    return True
+
+
+def _threadgroup_declaration(rewriting: _Rewriting, tokens: list[Token], index: int) -> int | None:
+    """Rewrite the declaration whose ``threadgroup`` is at ``index``; the index behind it, None for pointers."""
+    end = _statement_end(tokens, index)
+    inner = tokens[index + 1 : end]
+    if not _is_variable(inner):
+        return None
+    if not rewriting.arrays_allowed:
+        rewriting.refuse(tokens[index], "threadgroup variables can only be declared in the kernel's body")
+        return end
+    type_text, declarators = _split_declaration(inner)
+    for of_one in declarators:
+        declarator = _declarator(rewriting, of_one)
+        if declarator is None:
+            if not rewriting.faults:
+                rewriting.refuse(tokens[index], "threadgroup declaration that metalsim cannot read")
+            break
+        rewriting.out.append(_shared_array(next(rewriting.numbers), type_text, declarator))
+    return min(end + 1, len(tokens))
+
+
+def _starts_statement(tokens: list[Token], index: int) -> bool:
+    before = [t for t in tokens[:index] if t.counts]
+    while before and before[-1].text in ("const", "volatile"):
+        before.pop()
+    return not before or before[-1].text in _STATEMENT_ENDS
+
+
+def _rewrite_plain(rewriting: _Rewriting, tokens: list[Token]) -> str:
+    inner = _Rewriting(rewriting.place, False, numbers=rewriting.numbers)
+    _rewrite_tokens(inner, tokens)
+    rewriting.swizzles |= inner.swizzles
+    rewriting.faults += inner.faults
+    return "".join(inner.out)
+
+
+def _rewrite_directive(rewriting: _Rewriting, token: Token) -> str:
+    """Macros may hold literals and swizzles; a threadgroup array in a macro cannot be found."""
+    stripped = token.text.lstrip()[1:].lstrip()
+    if not stripped.startswith("define"):
+        return token.text
+    head, _, rest = token.text.partition("define")
+    if re.search(r"\bthreadgroup\b[^*&\n]*\[", rest):
+        rewriting.refuse(token, "metalsim does not support threadgroup arrays declared by a macro")
+    pieces = []
+    for piece in tokenize(rest):
+        pieces.append(_float_literal(piece.text) if piece.kind == "number" else piece.text)
+    members = re.findall(r"\.\s*([A-Za-z]+)\b", rest)
+    rewriting.swizzles |= {name for name in members if _SWIZZLE.fullmatch(name)}
+    return head + "define" + "".join(pieces)
+
+
+def _rewrite_tokens(rewriting: _Rewriting, tokens: list[Token]) -> None:
+    index = depth = 0
+    while index < len(tokens):
+        token = tokens[index]
+        attribute_end = _attribute_end(tokens, index) if token.text == "[" else None
+        if attribute_end is not None:
+            rewriting.out.append("\n" * _text_of(tokens[index:attribute_end]).count("\n"))
+            index = attribute_end + 1
+            continue
+        if token.kind == "mark":
+            depth += {"(": 1, ")": -1}.get(token.text, 0)
+        if token.text == "threadgroup" and depth == 0 and _starts_statement(tokens, index):
+            written = len(rewriting.out)
+            behind = _threadgroup_declaration(rewriting, tokens, index)
+            if behind is not None:
+                lines = _text_of(tokens[index:behind]).count("\n")
+                missing = lines - "".join(rewriting.out[written:]).count("\n")
+                rewriting.out.append("\n" * missing)
+                index = behind
+                continue
+        rewriting.out.append(_rewrite_token(rewriting, tokens, index))
+        index += 1
+
+
+def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> str:
+    token = tokens[index]
+    if token.kind == "number":
+        return _float_literal(token.text)
+    if token.kind == "directive":
+        return _rewrite_directive(rewriting, token)
+    if token.kind == "name":
+        previous = next((t for t in reversed(tokens[:index]) if t.counts), None)
+        if previous is not None and previous.text in (".", "->") and _SWIZZLE.fullmatch(token.text):
+            rewriting.swizzles.add(token.text)
+        elif token.text in _NOT_METAL:
+            rewriting.refuse(token, f"Metal has no '{token.text}'")
+        elif token.text == "static" and rewriting.arrays_allowed and _next_text(tokens, index) != "constexpr":
+            rewriting.refuse(token, "Metal has no static local variables")
+    return token.text
+
+
+def _next_text(tokens: list[Token], index: int) -> str:
+    following = _next(tokens, index)
+    return tokens[following].text if following < len(tokens) else ""
+
+
+def rewrite(text: str, *, place: str, arrays_allowed: bool) -> Rewritten:
+    """Rewrite a kernel's body or header.
+
+    Args:
+        text: Metal text.
+        place: ``body`` or ``header``, for messages.
+        arrays_allowed: whether threadgroup variables may be declared (only the kernel's body may).
+    """
+    rewriting = _Rewriting(place, arrays_allowed)
+    _rewrite_tokens(rewriting, tokenize(text))
+    return Rewritten("".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults))
+
+
+def swizzle_macros(swizzles: frozenset[str]) -> str:
+    """Definitions of MSIM_SWIZZLES_2, _3 and _4 (include/metalsim/vec.h) for the swizzles that occur."""
+    lines = []
+    for width in (2, 3, 4):
+        members = []
+        for name in sorted(swizzles):
+            axes = [("xyzw" if name[0] in "xyzw" else "rgba").index(c) for c in name]
+            if max(axes) < width:
+                members.append(f"MSIM_SWIZZLE{len(name)}({name}, {', '.join(map(str, axes))})")
+        lines.append(f"#define MSIM_SWIZZLES_{width} {' '.join(members)}".rstrip())
+    return "\n".join(lines)

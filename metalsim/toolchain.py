@@ -1,0 +1,258 @@
+"""Compiles C++ text to a library that the runtime is linked into, with a cache by content.
+
+The compiler is clang, by default the one inside the ``ziglang`` package. No C++ library and no compiler
+runtime are used, so that a kernel takes a fraction of a second. Entries appear in the cache by rename:
+several processes may share it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import pickle
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kx.errors import CompilerMissing
+from metalsim.instrument import Instrumented, instrument
+from metalsim.model import CompileFailure
+
+Mode = Literal["checked", "counted"]
+
+COMPILER_VARIABLE = "METALSIM_CXX"
+"""Environment variable that names another clang, as a command line."""
+
+_PACKAGE = Path(__file__).parent
+_INCLUDE = _PACKAGE / "include"
+_RUNTIME = _PACKAGE / "runtime"
+_HINT = f"install the Python package ziglang, or name a clang 17 or newer in {COMPILER_VARIABLE}"
+_MESSAGE_LIMIT = 20
+_DIAGNOSTIC = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<level>fatal error|error|note): (?P<text>.*)$")
+
+_TARGET = {"x86_64": "x86_64-unknown-linux-gnu", "amd64": "x86_64-unknown-linux-gnu"}
+
+# Optimized without loop vectorization or contraction: what runs is what the text says, lane by lane.
+_KERNEL_FLAGS = (
+    "-std=c++17", "-O2", "-S", "-emit-llvm", "-gline-tables-only", "-w", "-nostdinc", "-nostdinc++",
+    "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fno-strict-aliasing",
+    "-fno-vectorize", "-fno-slp-vectorize", "-fno-math-errno", "-ffp-contract=off",
+    "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
+    "-fno-caret-diagnostics", "-fno-color-diagnostics", "-ftemplate-backtrace-limit=0", "-ferror-limit=20",
+    "-Xclang", "-fsycl-is-device", "-Xclang", "-aux-triple", "-Xclang",
+)  # fmt: skip
+# The attribute of the address sanitizer keeps the optimizer from hoisting loads out of their branch,
+# which would look like races and uninitialized reads; its own hooks are switched off.
+_NO_SPECULATION = (
+    "-fno-sanitize=all", "-fsanitize=kernel-address",
+    *(part for flag in ("instrument-reads", "instrument-writes", "instrument-atomics", "stack", "globals")
+      for part in ("-mllvm", f"-asan-{flag}=0")),
+)  # fmt: skip
+_RUNTIME_FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-fno-sanitize=all", "-w")
+# Blocks stay in the order of the source, since the lowest waiting call site goes first.
+_LINK_FLAGS = (
+    "-shared", "-nostdlib", "-O1", "-fPIC", "-fno-sanitize=all", "-fno-stack-protector", "-w",
+    "-mllvm", "-disable-block-placement", "-mllvm", "-enable-tail-merge=0",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled kernel's files.
+
+    Attributes:
+        library: shared library with ``msim_run``.
+        instrumented: sites and blocks; its ``text`` is dropped to keep the cache small.
+    """
+
+    library: Path
+    instrumented: Instrumented
+
+
+def default_compiler() -> tuple[str, ...]:
+    """The command of the C++ compiler.
+
+    Raises:
+        CompilerMissing: neither the environment variable nor the ziglang package is there.
+    """
+    chosen = os.environ.get(COMPILER_VARIABLE)
+    if chosen:
+        return tuple(shlex.split(chosen))
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        raise CompilerMissing("metalsim found no C++ compiler: the package ziglang is not installed", _HINT)
+    # The program itself when it lies where the package keeps it: that saves starting another Python.
+    program = Path(spec.origin).parent / ("zig.exe" if os.name == "nt" else "zig")
+    return (str(program), "c++") if program.exists() else (sys.executable, "-m", "ziglang", "c++")
+
+
+@functools.cache
+def _package_digest() -> str:
+    digest = hashlib.sha256()
+    paths = [p for p in _PACKAGE.rglob("*") if p.suffix in (".h", ".c", ".py") or p.parent == _INCLUDE]
+    for path in sorted(p for p in paths if p.is_file()):
+        digest.update(str(path.relative_to(_PACKAGE)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _machine_flags() -> tuple[str, ...]:
+    """Instruction set: with hardware half conversions and fused multiply-add where the machine has them."""
+    if platform.machine().lower() not in _TARGET or sys.platform != "linux":
+        return ()
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("flags", 2)[1]
+    except (OSError, IndexError):
+        return ()
+    return ("avx2", "f16c", "fma") if {"avx2", "f16c", "fma", "bmi2"} <= set(flags.split("\n", 1)[0].split()) else ()
+
+
+class Toolchain:
+    """A compiler and a cache folder.
+
+    Args:
+        cache: folder for compiled kernels and the compiler's own cache; created when needed.
+        compiler: command of the compiler; by default ``default_compiler()``.
+    """
+
+    def __init__(self, cache: Path, compiler: Sequence[str] | None = None) -> None:
+        self._cache = cache.resolve()
+        self._compiler = tuple(compiler) if compiler else default_compiler()
+
+    def build(self, text: str, *, mode: Mode) -> Built | CompileFailure:
+        """Compile ``text`` (from ``metalsim.signature.cxx_text``), or take it from the cache.
+
+        Raises:
+            CompilerMissing: the compiler's command cannot be started.
+        """
+        key = self._key("kernel", mode, text)
+        library, sites = self._entry(key, ".so"), self._entry(key, ".sites")
+        if not (library.exists() and sites.exists()):
+            failure = self._build(text, mode, library, sites)
+            if failure is not None:
+                return failure
+        # As trustworthy as the library beside it, which is about to be loaded.
+        return Built(library, pickle.loads(sites.read_bytes()))
+
+    def _build(self, text: str, mode: Mode, library: Path, sites: Path) -> CompileFailure | None:
+        runtime = self._runtime_object()
+        with tempfile.TemporaryDirectory(prefix="build-", dir=self._folder()) as name:
+            folder = Path(name)
+            (folder / "kernel.cpp").write_text(text, encoding="utf-8")
+            bounds = ("-fsanitize=array-bounds",) if mode == "checked" else ()
+            triple = _TARGET.get(platform.machine().lower(), "aarch64-unknown-linux-gnu")
+            command = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *bounds, *self._machine(), f"-I{_INCLUDE}")
+            done = self._run((*command, "-o", "kernel.ll", "kernel.cpp"), folder)
+            if done.returncode != 0:
+                return CompileFailure(error_messages(done.stderr))
+            instrumented = instrument((folder / "kernel.ll").read_text(encoding="utf-8"), mode=mode)
+            (folder / "hooked.ll").write_text(instrumented.text, encoding="utf-8")
+            undefined = ("-Wl,-undefined,dynamic_lookup",) if sys.platform == "darwin" else ()
+            link = (*_LINK_FLAGS, *self._machine(), *undefined, "-o", "kernel.so", "hooked.ll", str(runtime))
+            done = self._run(link, folder)
+            if done.returncode != 0:
+                raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", _HINT)
+            kept = Instrumented("", instrumented.sites, instrumented.blocks)
+            (folder / "kernel.sites").write_bytes(pickle.dumps(kept))
+            os.replace(folder / "kernel.sites", sites)
+            os.replace(folder / "kernel.so", library)
+        return None
+
+    def _runtime_object(self) -> Path:
+        target = self._entry(self._key("runtime"), ".o")
+        if not target.exists():
+            with tempfile.TemporaryDirectory(prefix="build-", dir=self._folder()) as name:
+                command = (*_RUNTIME_FLAGS, *self._machine(), "-x", "c", "-std=gnu11", "-c", "-o", "runtime.o")
+                done = self._run((*command, str(_RUNTIME / "runtime.c")), Path(name))
+                if done.returncode != 0:
+                    raise CompilerMissing(f"the compiler cannot build the runtime: {done.stderr.strip()[-400:]}", _HINT)
+                os.replace(Path(name) / "runtime.o", target)
+        return target
+
+    def _machine(self) -> tuple[str, ...]:
+        features = _machine_flags()
+        if not features:
+            return ("-mcpu=baseline",) if self._is_zig() else ()
+        return ("-mcpu=x86_64_v3",) if self._is_zig() else ("-march=x86-64-v3",)
+
+    def _is_zig(self) -> bool:
+        return "zig" in " ".join(Path(part).name for part in self._compiler)
+
+    def _folder(self) -> Path:
+        folder = self._cache / "metalsim"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _entry(self, key: str, suffix: str) -> Path:
+        return self._folder() / (key + suffix)
+
+    def _key(self, *parts: str) -> str:
+        identity = (_package_digest(), compiler_version(self._compiler), *self._compiler, *self._machine(), *parts)
+        return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:40]
+
+    def _run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+        compiler_cache = str(self._folder() / "compiler")
+        environment = os.environ | {"ZIG_GLOBAL_CACHE_DIR": compiler_cache, "ZIG_LOCAL_CACHE_DIR": compiler_cache}
+        return run_compiler((*self._compiler, *arguments), folder, environment)
+
+
+def run_compiler(
+    command: Sequence[str], folder: Path | None = None, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a compiler command and capture what it says.
+
+    Raises:
+        CompilerMissing: the program cannot be started.
+    """
+    try:
+        return subprocess.run(  # noqa: S603
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, errors="replace"
+        )
+    except OSError as exc:
+        raise CompilerMissing(f"cannot start the compiler {command[0]!r}: {exc.strerror}", _HINT) from exc
+
+
+@functools.cache
+def compiler_version(compiler: tuple[str, ...]) -> str:
+    """First line of the compiler's ``--version``."""
+    if shutil.which(compiler[0]) is None:
+        raise CompilerMissing(f"cannot start the compiler {compiler[0]!r}: not found", _HINT)
+    done = run_compiler((*compiler, "--version"))
+    if done.returncode != 0 or "clang" not in done.stdout:
+        raise CompilerMissing(f"{' '.join(compiler)!r} is not clang", _HINT)
+    return done.stdout.splitlines()[0]
+
+
+def error_messages(diagnostics: str) -> tuple[str, ...]:
+    """The errors among clang's diagnostics as ``place:line: text``.
+
+    An error inside the shim headers is charged to the user's line that led there, when a note says so.
+    """
+    messages: list[str] = []
+    ours = False
+    for line in diagnostics.splitlines():
+        match = _DIAGNOSTIC.match(line)
+        if match is None:
+            continue
+        users = match["file"] in ("body", "header", "signature")
+        place = f"{match['file']}:{match['line']}: " if users else ""
+        if match["level"] != "note":
+            messages.append(place + match["text"])
+            ours = not users
+        elif ours and users and messages:
+            messages[-1] = place + messages[-1]
+            ours = False
+    if not messages:
+        messages = [line for line in diagnostics.splitlines() if line.strip()][-3:]
+    return tuple(dict.fromkeys(messages))[:_MESSAGE_LIMIT]
