@@ -189,7 +189,7 @@ def _last_line_of(lines: list[str], start: int) -> int:
 
 
 def _bracket_depth(line: str) -> int:
-    plain = re.sub(r'"(?:[^"\\]|\\.)*"', "", line).split(";", 1)[0]
+    plain = re.sub(r'"(?:[^"\\]|\\.)*"', "", _without_comment(line))
     return plain.count("[") - plain.count("]")
 
 
@@ -200,7 +200,7 @@ def _close_block(label: str, instructions: list[Instruction], first: int) -> Blo
 
 
 def _read_instruction(lines: list[str], first: int, last: int) -> Instruction:
-    text = " ".join(line.strip() for line in lines)
+    text = " ".join(_without_comment(line).strip() for line in lines)
     found = _DBG.search(text)
     location = int(found[1]) if found else -1
     text = strip_metadata(text)
@@ -214,17 +214,25 @@ def _read_instruction(lines: list[str], first: int, last: int) -> Instruction:
     return Instruction(result, opcode, body, first, last, location)
 
 
+def _without_comment(line: str) -> str:
+    if ";" not in line:
+        return line
+    parts = re.split(r'("(?:[^"\\]|\\.)*")', line)  # odd ones are quoted
+    for index in range(0, len(parts), 2):
+        if ";" in parts[index]:
+            return "".join(parts[:index]) + parts[index].split(";", 1)[0]
+    return line
+
+
 def strip_metadata(text: str) -> str:
-    """``text`` without a trailing comment and without ``, !kind !n`` attachments."""
-    cut = len(text)
+    """``text`` without the ``, !kind !n`` attachments at its end."""
     quoted = False
     for position, char in enumerate(text):
         if char == '"':
             quoted = not quoted
-        elif not quoted and (char == ";" or text.startswith(", !", position)):
-            cut = position
-            break
-    return text[:cut].rstrip()
+        elif not quoted and text.startswith(", !", position):
+            return text[:position].rstrip()
+    return text.rstrip()
 
 
 def _skip_words(text: str, words: frozenset[str]) -> int:

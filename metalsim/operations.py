@@ -66,7 +66,10 @@ _FUNCTION_CLASSES = {
         *("minnum", "maxnum", "minimum", "maximum", "minimumnum", "maximumnum", "fmin", "fmax"),
         *("smin", "smax", "umin", "umax", "abs", "is.fpclass", "scmp", "ucmp"),
     ),
-    "int32": ("copysign", "uadd.sat", "sadd.sat", "usub.sat", "ssub.sat"),
+    "int32": (
+        *("copysign", "uadd.sat", "sadd.sat", "usub.sat", "ssub.sat"),
+        *("uadd.with.overflow", "sadd.with.overflow", "usub.with.overflow", "ssub.with.overflow"),
+    ),
     "int-shift": ("ctpop", "bitreverse", "bswap", "ctlz", "cttz", "fshl", "fshr"),
     "int-multiply": ("umul.with.overflow", "smul.with.overflow"),
     FREE: ("fabs",),
