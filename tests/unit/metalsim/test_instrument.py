@@ -481,7 +481,6 @@ FLAGS = (
     *("-Xclang", "-fsycl-is-device", "-Xclang", "-aux-triple", "-Xclang", "x86_64-unknown-linux-gnu"),
     "-Wno-unused-command-line-argument",
 )
-]
 
 
 @pytest.fixture(scope="module", params=["-O0", "-O1", "-O2"])
