@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ingest.registry import Finding
 from ingest.syntax import Assignment, Call, Function, Parameter, Span, SyntaxView, names_in, paths_in
 
-SHARED_NAME = re.compile(r"(?:^|_)s?h?mem(?:_|$)|^s?mem_|shared|^s[A-Z]|smem")
+SHARED_NAME = re.compile(r"(?:^|_)s?h?mem(?:_|$)|^s?mem_|shared|^s_?[A-Z]|smem")
 LOW_PRECISION = re.compile(
     r"\b(?:__)?(?:nv_)?(?:half2?|bfloat16|bfloat162|bf16|half_t|bfloat16_t|float16_t|fp8\w*|float_e\w+)\b|\bu?int8_t\b"
 )
@@ -63,8 +63,27 @@ def origins(view: SyntaxView, expression: str, function: Function | None, depth:
     return known
 
 
-def shared_names(view: SyntaxView, function: Function | None) -> set[str]:
+def shared_names(view: SyntaxView, function: Function | None) -> frozenset[str]:
     """Names through which a function reaches shared memory: arrays, pointers into them, addresses."""
+    return _remembered(view, "shared", function, _find_shared)
+
+
+def global_names(view: SyntaxView, function: Function | None) -> frozenset[str]:
+    """Names through which a function reaches global memory: pointer parameters and pointers into them."""
+    return _remembered(view, "global", function, _find_global)
+
+
+def _remembered(
+    view: SyntaxView, kind: str, function: Function | None,
+    find: Callable[[SyntaxView, Function | None], set[str]],
+) -> frozenset[str]:  # fmt: skip
+    key = (kind, function.name_start if function else -1)
+    if key not in view.memory:
+        view.memory[key] = frozenset(find(view, function))
+    return view.memory[key]
+
+
+def _find_shared(view: SyntaxView, function: Function | None) -> set[str]:
     def visible(variable: Parameter) -> bool:
         if function is None:
             return True
@@ -84,15 +103,15 @@ def shared_names(view: SyntaxView, function: Function | None) -> set[str]:
         kind = view.type_of(assignment.name, function)
         address = "*" in assignment.target or "&" in assignment.target or "*" in kind or "&" in kind
         address |= bool(re.search(r"uint32_t|unsigned", kind)) or "make_tensor" in assignment.value
+        address |= "SharedMemory<" in assignment.value
         value = assignment.value
         reads = re.match(r"\s*\w+\s*\[", value) and "*" not in assignment.target and "&" not in assignment.target
-        if address and not reads and names_in(value) & names:
+        if address and not reads and (names_in(value) & names or re.search(r"\bSharedMemory\s*<", value)):
             names.add(assignment.name)
     return names
 
 
-def global_names(view: SyntaxView, function: Function | None) -> set[str]:
-    """Names through which a function reaches global memory: pointer parameters and pointers into them."""
+def _find_global(view: SyntaxView, function: Function | None) -> set[str]:
     if function is None:
         return set()
     shared = shared_names(view, function)

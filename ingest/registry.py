@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ingest.model import Detection
-from ingest.syntax import Span, SyntaxView
+from ingest.syntax import Function, Span, SyntaxView
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,16 @@ def _as_detection(view: SyntaxView, entry: Registered, finding: Finding) -> Dete
         last_line=view.line(last),
         confidence=finding.confidence,
         why=" ".join(finding.why.split()),
-        kernel=function.name if function else "",
+        kernel=_owner(view, function),
         detector=entry.name,
     )
+
+
+def _owner(view: SyntaxView, function: Function | None) -> str:
+    """Name of the kernel that code serves: its own, or the only one that reaches it; else the function's name."""
+    if function is None:
+        return ""
+    if function.is_kernel:
+        return function.name
+    kernels = [kernel.name for kernel in view.kernels if function.name in view.reached_from(kernel)]
+    return kernels[0] if len(kernels) == 1 else function.name

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -110,9 +110,14 @@ class Loop:
 
     @property
     def variable(self) -> str:
-        """Name that the update changes, or empty."""
-        match = re.search(r"(?:\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/&|^]?=|<<=|>>=)", self.update)
-        return (match.group(1) or match.group(2)) if match else ""
+        """First name that the update changes, or empty."""
+        return next(iter(self.variables), "")
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names that the update changes."""
+        stepped = r"(?:\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/&|^]?=(?!=)|<<=|>>=)"
+        return tuple(match.group(1) or match.group(2) for match in re.finditer(stepped, self.update))
 
     @property
     def header(self) -> str:
@@ -274,6 +279,9 @@ class SyntaxView:
     defines: tuple[Define, ...] = ()
     error_count: int = 0
     _calls: dict[str, tuple[Call, ...]] = field(default_factory=dict, repr=False)
+    _start_lists: dict[int, tuple[Sequence[_HasSpan], list[int]]] = field(default_factory=dict, repr=False)
+    memory: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict, repr=False)
+    _reached: dict[int, frozenset[str]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _line_starts(self) -> list[int]:
@@ -294,22 +302,57 @@ class SyntaxView:
 
     def function_at(self, offset: int) -> Function | None:
         """Innermost function whose head or body holds the offset."""
-        found = [f for f in self.functions if f.head.start <= offset < f.body.end]
-        return max(found, key=lambda f: f.head.start) if found else None
+        last = bisect.bisect_right(self._function_starts, offset)
+        for function in reversed(self.functions[:last]):
+            if offset < function.body.end:
+                return function
+        return None
 
-    def within(self, function: Function | None, items: Iterable[_Spanned]) -> list[_Spanned]:
-        """Items that lie in a function's body (all of them for None)."""
+    @cached_property
+    def _function_starts(self) -> list[int]:
+        return [f.head.start for f in self.functions]
+
+    def reached_from(self, function: Function) -> frozenset[str]:
+        """Names of the file's functions that a function calls, directly or through others."""
+        if function.name_start not in self._reached:
+            known = {f.name: f for f in self.functions}
+            reached: set[str] = set()
+            frontier = [function]
+            while frontier:
+                named = names_in(self.text(frontier.pop().body)) & known.keys() - reached
+                reached |= named
+                frontier += [known[name] for name in named]
+            self._reached[function.name_start] = frozenset(reached)
+        return self._reached[function.name_start]
+
+    def within(self, function: Function | None, items: Sequence[_Spanned]) -> list[_Spanned]:
+        """Items (in order of their spans) that start in a function's body; all of them for None."""
         if function is None:
             return list(items)
-        return [i for i in items if function.body.holds(i.span.start)]
+        starts = self._starts(items)
+        first = bisect.bisect_left(starts, function.body.start)
+        return list(items[first : bisect.bisect_left(starts, function.body.end)])
+
+    def _starts(self, items: Sequence[_HasSpan]) -> list[int]:
+        known = self._start_lists.get(id(items))
+        if known is None or known[0] is not items:
+            known = (items, [item.span.start for item in items])
+            self._start_lists[id(items)] = known
+        return known[1]
 
     def within_variables(self, function: Function) -> list[Parameter]:
         """Variables declared in a function's body."""
-        return [v for v in self.variables if function.body.holds(v.start)]
+        first = bisect.bisect_left(self._variable_starts, function.body.start)
+        return list(self.variables[first : bisect.bisect_left(self._variable_starts, function.body.end)])
+
+    @cached_property
+    def _variable_starts(self) -> list[int]:
+        return [v.start for v in self.variables]
 
     def loops_around(self, offset: int) -> list[Loop]:
         """Loops whose body holds the offset, outermost first."""
-        return sorted((l for l in self.loops if l.body.holds(offset)), key=lambda l: l.span.start)
+        function = self.function_at(offset)
+        return [loop for loop in self.within(function, self.loops) if loop.body.holds(offset)]
 
     def search(self, pattern: str | re.Pattern[str], span: Span | None = None) -> Iterator[re.Match[str]]:
         """Matches in the code, or in one span of it."""

@@ -16,7 +16,7 @@ def loop_unrolling(view: SyntaxView) -> Iterator[Finding]:
     yield from first(
         mentions(view, r"#[ \t]*pragma[ \t]+(?:GCC[ \t]+|clang[ \t]+loop[ \t]+)?unroll(?![ \t]*\(?[ \t]*1\b)[^\n]*", "{0}", 0.97),
         mentions(view, r"_Pragma\s*\(\s*\"[^\"]*unroll(?!\s*1\b)[^\"]*\"", "{0}", 0.9),
-        mentions(view, r"(?m)^[ \t]*\w*(?:PRAGMA_UNROLL|CUTE_UNROLL|UNROLL_LOOP)\b(?=[ \t]*\n)", "{0}", 0.95),
+        mentions(view, r"(?m)^[ \t]*\w*(?:PRAGMA_UNROLL\w*|CUTE_UNROLL|UNROLL_LOOP)\b(?:\(\w*\))?(?=[ \t]*\n)", "{0}", 0.95),
     )
 
 
@@ -56,6 +56,8 @@ def exp2_trick(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(_line_span(view, match.start()), f"{match.group().rstrip('( ')} with {near.group()} folded in", 0.92)
         elif re.search(r"\bptx_log2|\blog2f?\s*\(", view.code) and re.search(r"(?i)lse|\bm_prev|max", view.code):
             yield Finding(_line_span(view, match.start()), f"{match.group().rstrip('( ')} on a softmax state in base 2", 0.48)
+    for match in view.search(r"\b(?:softmax|scale_apply\w*)\b[^;]*\bscale\w*_log2\b[^;]*;|\bSoftmax\s*<[^;]*\bsoftmax_scale_log2\b[^;]*;"):
+        yield Finding(Span(*match.span()), "the softmax gets a scale with log2(e) folded in", 0.7)
     yield from mentions(view, r"\bscale_apply_exp2\w*\s*(?:<[^;()]*>)?\s*\([^;]*;", "{0}", 0.9)
 
 
@@ -107,6 +109,9 @@ def _value_parameters(view: SyntaxView) -> dict[str, Span]:
         for kind in re.finditer(r"\b(?:bool|int|unsigned|size_t|uint32_t|int64_t|auto|[A-Z]\w+)\s+(\w+)\s*(?=[,>=])", view.code[match.end() : offset]):
             if not re.match(r"(?:typename|class)\b", view.code[match.end() + kind.start() - 9 : match.end() + kind.start()].strip()):
                 found[kind.group(1)] = Span(match.start(), offset)
+    for match in view.search(r"\bconstexpr\s+(?:bool|int)\s+(\w+)\s*=\s*(\w+)\s*;"):
+        if match.group(2) in found:
+            found[match.group(1)] = Span(*match.span())
     for match in view.search(r"\b(?:static\s+)?constexpr\s+bool\s+(\w+)\s*=\s*[^;]*\w+::\w+"):
         found[match.group(1)] = Span(*match.span())
     return found
@@ -148,6 +153,13 @@ def _instances(view: SyntaxView) -> Iterator[Finding]:
     """One template instantiated in this file with different constants, by a switch or branches."""
     templates = {f.name for f in view.functions if any(not re.match(r"(?:typename|class)\b", p) for p in f.template_parameters)}
     found: dict[str, dict[str, Span]] = {}
+    for macro in view.defines:
+        for parameter in macro.parameters or ():
+            if any(re.search(rf"\b{re.escape(t)}\s*<[^;>]*\b{re.escape(parameter)}\b", macro.body) for t in templates):
+                for call in view.calls(re.escape(macro.name)):
+                    literal = [x for x in call.arguments if re.fullmatch(r"\d+|true|false", x)]
+                    if literal:
+                        found.setdefault(macro.name, {}).setdefault(",".join(literal), call.span)
     for match in view.search(r"\b([A-Za-z_]\w*)\s*<\s*([^;<>{}()]*\b(?:\d+|true|false)\b[^;<>{}()]*)>\s*(?=\(|<<<|[,;)])"):
         if match.group(1) in templates:
             key = re.sub(r"\s", "", match.group(2))

@@ -20,8 +20,8 @@ def async_copy(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"cp\.async\.(?:commit_group|wait_group|wait_all|mbarrier)", "PTX {0}", 0.9),
         mentions(view, r"\bSM80_CP_ASYNC_\w+", "copy atom {0}"),
         called(view, r"__pipeline_memcpy_async|memcpy_async", "{0} copies asynchronously"),
-        called(view, r"\w*cp_async(?!_bulk|_reduce)\w*", "calls {0}", 0.88),
-        mentions(view, r"\bcp_async::\w+", "calls {0}", 0.88),
+        called(view, r"\w*cp_async(?!_bulk|_reduce)(?!\s*::)\w*", "calls {0}", 0.88),
+        mentions(view, r"\bcp_async::(?:pred_)?load\w*|\bcp_async::(?:commit_group|wait_group)\b", "calls {0}", 0.9),
     )  # fmt: skip
 
 
@@ -72,12 +72,14 @@ _ROTATION = re.compile(
 def _stage_names(view: SyntaxView, loop: Loop) -> dict[str, Span]:
     """Variables of a loop that name a stage: toggled, rotated, or the loop variable modulo the stages."""
     stages = {m.group("v"): Span(*m.span()) for m in view.search(_ROTATION, loop.span)}
-    variable = loop.variable
-    for assignment in view.assignments:
+    owner = view.function_at(loop.span.start)
+    for assignment in view.within(owner, view.assignments):
         if not loop.span.holds(assignment.span.start):
             continue
+        if not re.search(r"\b(?:u?int\w*|unsigned|size_t|bool|auto|char|short|long)\b", view.type_of(assignment.name, owner)):
+            continue
         taken = re.search(r"(?:%\s*(?:2\b|[\w:]*(?:[Ss]tage|STAGE|[Bb]uf|BUF|PIPE)\w*)|&\s*1\b|\^\s*1\b)", assignment.value)
-        if taken and variable and variable in names_in(assignment.value) and "lane" not in assignment.value:
+        if taken and set(loop.variables) & names_in(assignment.value) and "lane" not in assignment.value:
             stages.setdefault(assignment.name, assignment.span)
     return stages
 

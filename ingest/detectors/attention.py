@@ -192,6 +192,8 @@ def grouped_query_sharing(view: SyntaxView) -> Iterator[Finding]:
         divided = re.search(r"/\s*([\w.]+)", a.value)
         if divided and re.search(r"(?i)head|bidh|\bh\b", a.value) and not re.search(r"(?i)ngroups|dim", divided.group()):
             yield Finding(a.span, f"{a.name} = {' '.join(a.value.split())[:60]}", 0.88)
+    for match in view.search(r"\b(?:qo?_head\w*|head_idx)\s*=\s*kv_head\w*\s*\*\s*\w+\s*\+\s*\w+"):
+        yield Finding(_line(view, match.start()), f"{' '.join(match.group().split())}: the group's queries read one head", 0.88)
     for match in view.search(rf"\bpacked_qo\w*\b[^;]*\b(?:group_size|gqa)\w*|\bPackGQA\w*\s*(?:<|\b)"):
         yield Finding(_line(view, match.start()), f"queries of a group packed together: {match.group()[:50]}", 0.8)
     for match in view.search(r"\bgroup_size\.divmod\s*\(|\bqhead_per_khead_divmod\b"):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ingest.registry import Finding, detector
-from ingest.queries import assembled, called, first, mentions
-from ingest.syntax import Span, SyntaxView, names_in
+from ingest.queries import assembled, called, first, mentions, origins
+from ingest.syntax import Function, Span, SyntaxView, names_in
 
 _WIDE_BUILTIN = (
     r"(?:(?:float|u?int|u?long)[24]|double2|u?longlong2|float3x4|uint128_t|__int128|ulonglong4|longlong4|short4|"
@@ -16,7 +16,6 @@ _WIDE_BUILTIN = (
 _POINTER_CAST = re.compile(
     r"reinterpret_cast\s*<\s*(?P<a>[^;()]*?)\s*[*&]\s*>\s*\(|\(\s*(?P<b>(?:const\s+)?[A-Za-z_]\w*(?:\s+const)?)\s*\*\s*\)\s*[&(\w]"
 )
-_ADDRESS_BASE = re.compile(r"\bget_?ptr|->|\.")
 
 
 @detector("vectorized-access")
@@ -48,12 +47,12 @@ def _wide_types(view: SyntaxView) -> set[str]:
     names = set(re.findall(r"\b(?:struct|class|union)\s+(?:alignas|__align__)\s*\(\s*[^)]*\)\s*(\w+)", view.code))
     names |= set(re.findall(r"\bstruct\s+(\w+)\s*\{[^{}]*\}\s*__attribute__\s*\(\(aligned", view.code))
     names = {n for n in names if not _is_narrow(view, n)}
-    vector_template = r"\b(?:\w*::)*(?:_?\w*Vec(?:tor|_t)?|Aligned\w*Array|aligned_vector|vec_t|Packed?128|x128|BytesToType|Vec_\w+)"
+    vector_template = r"\b(?:\w*::)*(?:_?\w*Vec(?:tor|_t)?_?|Aligned\w*Array|aligned_vector|vec_t|Packed?128|x128|BytesToType|Vec_\w+)"
     for _ in range(2):
         for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);|\btypedef\s+([^;]+?)\s+(\w+)\s*;", view.code):
             name, kind = match.group(1) or match.group(4), match.group(2) or match.group(3)
             head = re.sub(r"<.*", "", kind.replace("typename", ""), flags=re.DOTALL).strip().split("::")[-1].strip()
-            if re.fullmatch(_WIDE_BUILTIN, head) or head in names or re.match(vector_template + r"\s*<", kind.strip()):
+            if re.fullmatch(_WIDE_BUILTIN, head) or head in names or re.match(vector_template + r"\s*<", kind.replace("typename", "").strip()):
                 names.add(name)
     for match in re.finditer(vector_template + r"(?=\s*<)", view.code):
         names.add(match.group().split("::")[-1])
@@ -96,7 +95,7 @@ def _statement(view: SyntaxView, offset: int) -> Span:
 def read_only_cache(view: SyntaxView) -> Iterator[Finding]:
     """``__ldg`` or ``ld.global.nc``; ``const __restrict__`` alone is a weak sign."""
     yield from first(
-        called(view, r"__ldg\w*|ldg(?:128|64|_\w+)?", "{0} reads through the read-only path", 0.9),
+        called(view, r"__ldg\w*|ldg(?:128|64|_\w+)?|[A-Z]\w*_LDG", "{0} reads through the read-only path", 0.9),
         assembled(view, r"ld\.global\.(?:\S+\.)?nc\b", "PTX {0}"),
     )
     for kernel in view.kernels:
@@ -156,11 +155,13 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
     """Guards of tiles and vector tails with a neutral fill; not one early exit per thread."""
     yield from _guarded_selects(view)
     yield from _guarded_fills(view)
+    yield from _guarded_copies(view)
     yield from _guarded_stores_in_loops(view)
     yield from first(
         called(view, r"\w*cp_async\w*zfill\w*|\w*pred_load\w*|load_with_zfill\w*|cp_async_zfill\w*", "{0} fills with zeros", 0.85),
         mentions(view, r"\bSM80_CP_ASYNC_\w+_ZFILL\b", "copy atom {0} fills with zeros"),
         mentions(view, r"\bcopy\s*<[^;()]*(?:Is_even_\w+|Clear_OOB\w*)[^;()]*>\s*\(", "{0} guards a tile copy", 0.9),
+        mentions(view, r"\bif\s+(?:constexpr\s*)?\(\s*Clear_OOB\w*\s*\)", "{0}: out-of-bounds parts are cleared", 0.88),
         mentions(view, r"\b(?:cute::)?make_tensor\s*<\s*bool\s*>", "{0}: a tensor of predicates", 0.85),
     )  # fmt: skip
     for statement in view.assembly:
@@ -171,12 +172,26 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
 
 def _bound_guard(condition: str) -> bool:
     """Whether a condition compares a computed index with a bound (not a flag, a null or a lane)."""
-    match = re.search(r"([\w.\s+*/%()\[\]>-]+?)\s*(?:<=|<|>=|>)\s*([\w.\s+*/%()\[\]-]+)", condition)
+    return any(_bounds_index(part) for part in re.split(r"&&|\|\|", condition))
+
+
+_LIMIT = re.compile(
+    r"(?i)len|size|rows?|cols?|count|num|max_|total|bound|limit|seq|dim|width|height|left|end|valid|avail|remain"
+    r"|^(?:[nmkld]|n[_e]\w*|ne\d+|(?-i:[A-Z]))$|elem|tokens|items"
+)
+
+
+def _bounds_index(comparison: str) -> bool:
+    """Whether one comparison sets a computed index against a bound that is a plain name, member or size."""
+    match = re.fullmatch(r"\s*[!(]*([^<>=]+?)(<=|<|>=|>)([^<>=]+?)\)*\s*", comparison)
     if not match:
         return False
-    sides = names_in(match.group(1)), names_in(match.group(2))
-    limit = r"(?i)(?:len|size|rows?|cols?|count|^[nmk]$|num|max_|total|bound|limit|seq|dim|^n[_e]?\w*|width|height|left|end|valid|^[NMKLD]$|ne0\d)"
-    return all(sides) and any(re.search(limit, name) for side in sides for name in side)
+    plain = r"[\s(]*[A-Za-z_][\w.:]*(?:->\w+)?(?:\[\w+\])?(?:\s*-\s*[\w.* ]+)*[\s)]*"
+    sides = match.group(1), match.group(3)
+    if re.search(r"(?i)warp|wave|consumer|producer|nullptr", comparison):
+        return False
+    bounds = [side for side in sides if re.fullmatch(plain, side) and any(_LIMIT.search(n) for n in names_in(side))]
+    return bool(bounds) and all(names_in(side) for side in sides)
 
 
 def _guarded_selects(view: SyntaxView) -> Iterator[Finding]:
@@ -218,6 +233,25 @@ def _is_bound_flag(view: SyntaxView, condition: str) -> bool:
     return any(a.name == name and _bound_guard(a.value) for a in view.assignments)
 
 
+def _stores_out(view: SyntaxView, function: Function, span: Span) -> bool:
+    """Whether code in a span writes memory that other threads see; a local array is no such memory."""
+    local = {v.name for v in view.within_variables(function) if v.dimensions and not v.shared}
+    for a in view.assignments:
+        if span.holds(a.span.start) and not a.declares and re.search(r"\[|\*", a.target):
+            base = a.name.split(".")[0]
+            if base not in local and not re.search(r"-\s*\w*(?:INF|inf)", a.value) and not re.search(rf"&\s*\)?\s*{base}\b", view.text(function.head)) and f"(&{base})" not in re.sub(r"\s", "", view.text(function.head)):
+                return True
+    return False
+
+
+def _guarded_copies(view: SyntaxView) -> Iterator[Finding]:
+    """A bound test handed to a copy or load, which fills with zeros where it fails."""
+    for call in view.calls(r"\w*(?:cp_async|pred_load|load_tile|memcpy_async|copy_if)\w*"):
+        for argument in call.arguments:
+            if re.search(r"<|>", argument) and _bound_guard(argument):
+                yield Finding(call.span, f"{call.path} copies only where {argument}", 0.87)
+
+
 def _guarded_stores_in_loops(view: SyntaxView) -> Iterator[Finding]:
     """A bound test around a load or store inside a per-thread loop over a tile's elements."""
     for branch in view.branches:
@@ -227,13 +261,12 @@ def _guarded_stores_in_loops(view: SyntaxView) -> Iterator[Finding]:
             continue
         body = view.text(branch.consequence)
         variables = {l.variable for l in loops} - {""}
-        depends = names_in(branch.condition) & variables or any(
-            a.name in names_in(branch.condition) and names_in(a.value) & variables
-            for a in view.within(owner, view.assignments)
-        )
+        depends = origins(view, branch.condition, owner, depth=2) & variables
         if not depends or re.search(r"\bthreadIdx|blockDim", loops[-1].header):
             continue
-        if re.search(r"\w\s*(?:\[[^;=]*\]|\))\s*=[^=]|\bstore|\bcopy\b|__st", body):
+        if re.search(r"(?i)>=?\s*[\w.>()-]*$", branch.condition) and not re.match(r"[\s{]*(?:break|continue)\s*;", body):
+            continue
+        if _stores_out(view, owner, branch.consequence) or re.search(r"\b\w*store\w*\s*\(|\bcopy\s*\(|\b__st\w+\s*\(", body):
             yield Finding(branch.span, f"stores only where {branch.condition}", 0.75)
         elif re.match(r"[\s{]*(?:break|continue)\s*;", body):
             yield Finding(branch.span, f"leaves the tile where {branch.condition}", 0.45)

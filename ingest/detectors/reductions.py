@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ingest.queries import assembled, called, device_functions, first, mentions, shared_names
 from ingest.registry import Finding, detector
-from ingest.syntax import Span, SyntaxView, names_in
+from ingest.syntax import Function, Span, SyntaxView, names_in
 
 SHUFFLE_DOWN = r"(?:__shfl_(?:xor|down)(?:_sync)?|\w*SHFL_(?:XOR|DOWN)\w*|shfl_(?:xor|down)\w*|\w+\.shfl_(?:xor|down)|__reduce_\w+_sync|ptx_shfl_xor)"
 _WARP_CALL = r"(?:[wW]arp_?[rR]educe\w*|[wW]arpAllReduce\w*|warp_(?:sum|max|min)\w*|[wW]arp(?:Sum|Max|Min)\w*|warp_all_reduce\w*|quad_allreduce_?|subwarp_reduce\w*|groupReduce\w*)"
@@ -43,7 +43,7 @@ def _statement(view: SyntaxView, offset: int) -> Span:
 
 def _combines(text: str, offset: int) -> bool:
     """Whether a statement folds a shuffled value into another with an operator or a min/max."""
-    before = text[:offset]
+    before = re.sub(r"(?:\w+::)+$", "", text[:offset])
     return bool(
         re.search(r"(?:[-+*|&]=|\+)\s*(?:[\w:]+\s*\(\s*)?$", before)
         or re.search(r"(?i)(?:max|min|sum|add|op|combine|reduce)\w*\s*\([^;]*$", before)
@@ -80,9 +80,25 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
             if fold and re.search(r"__syncthreads|sync\(", text):
                 yield Finding(loop.span, f"tree over {fold[0]} with the stride halved at each step", 0.9)
         yield from _two_level(view, function.body, shared)
+        yield from _summed_parts(view, function, shared)
 
 
-def _two_level(view: SyntaxView, body: Span, shared: set[str]) -> Iterator[Finding]:
+def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
+    """Each warp puts its running sums into shared memory; after a barrier one adds those of the others."""
+    local = view.within(function, view.assignments)
+    running = {a.name for a in local if a.feeds_itself and view.loops_around(a.span.start)}
+    for stored in local:
+        if stored.name not in shared or stored.operator != "=" or stored.declares or not names_in(stored.value) & running:
+            continue
+        if not re.fullmatch(r"\s*[\w.]+(?:\s*\[[^\]]*\])*\s*", stored.value):
+            continue
+        for added in local:
+            later = added.span.start > stored.span.end and added.operator == "+=" and stored.name in names_in(added.value)
+            if later and re.search(r"__syncthreads|sync\(", view.text(Span(stored.span.end, added.span.start))):
+                yield Finding(Span(stored.span.start, added.span.end), f"partial {stored.value.strip()} meet in {stored.name} and are added after the barrier", 0.78)
+
+
+def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator[Finding]:
     """One value per warp put into shared memory, a barrier, then combined again."""
     for branch in view.branches:
         if not body.holds(branch.span.start) or not re.search(r"lane\w*\s*==\s*(?:0|WARP)|%\s*(?:32|WARP_SIZE|warpSize)\s*==\s*0|==\s*0", branch.condition):
@@ -131,15 +147,18 @@ def atomic_accumulation(view: SyntaxView) -> Iterator[Finding]:
 @detector("split-k-reduction")
 def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
     """Work split along the reduction axis into partial results that are combined later."""
-    split = r"\b\w*(?:split_?k|splitk|SplitK|split_kv|kv_split|splitkv|num_splits?|n_splits?|num_partitions|kNumSplits|split_idx)\w*\b"
+    split = r"\b\w*(?:split_?k|splitk|SplitK|split_kv|kv_split|splitkv|num_splits?|n_splits?|num_partitions|kNumSplits|split_idx|partition_kv)\w*\b"
     names = [m for m in view.search(split) if not re.search(r"(?i)split_?kernel|is_split$", m.group())]
-    partial = re.search(r"(?i)\bpartial|O_?partial|o_?accum|\btmp_out\b|exp_sums|lse_?(?:partial|accum)|\.sum\s*\(\s*0|workspace|parts?_", view.code)
+    partial = re.search(r"(?i)\bpartial|O_?partial|o_?accum|\btmp_out\b|exp_sums|lse_?(?:partial|accum)|\btmp_[vs]\b|\.sum\s*\(\s*0|workspace|parts?_", view.code)
     for match in names:
         statement = _statement(view, match.start())
         text = view.text(statement)
         if partial and re.search(r"[-+*/%<\[]", text) and view.function_at(match.start()) is not None:
             where = f"{match.group()} divides the reduction axis, partial results ({partial.group()}) are combined"
             yield Finding(statement, where, 0.85)
+    for function in view.kernels:
+        if re.search(r"(?i)merge_?states", function.name):
+            yield Finding(Span(function.head.start, function.body.start), f"{function.name} merges partial states", 0.7)
     for function in view.functions:
         if re.search(r"(?i)combine|reduce", function.name) and re.search(r"(?i)split|partition", function.name + view.text(function.head)):
             yield Finding(Span(function.head.start, function.body.start), f"{function.name} combines the parts", 0.8)

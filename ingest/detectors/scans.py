@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import called, device_functions, first, mentions, shared_names
+from ingest.queries import assembled, called, device_functions, first, mentions, shared_names
 from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in
 
 _SHUFFLE_UP = r"(?:__shfl_up(?:_sync)?|shfl_up\w*|\w*SHFL_UP\w*)"
 _WARP_SCAN_CALL = r"(?:warp_?(?:prefix|scan|inclusive|exclusive|cumsum)\w*|[wW]arp(?:Scan|Prefix|InclusiveScan|ExclusiveScan)\w*|warp_\w*_scan)"
-_BLOCK_SCAN_CALL = r"(?:block_?(?:scan|prefix|inclusive|exclusive|cumsum)\w*|[bB]lock(?:Prefix|InclusiveScan|ExclusiveScan)\w*)"
+_BLOCK_SCAN_CALL = r"(?:block_?(?:scan|prefix|inclusive|exclusive|cumsum)(?!\w*callback)\w*|[bB]lock(?:Prefix|InclusiveScan|ExclusiveScan)\w*)"
 _SCAN_METHOD = r"(?:Inclusive|Exclusive)(?:Reverse)?(?:Scan|Sum)(?:Reverse)?\w*"
 
 
@@ -26,18 +26,29 @@ def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
         grows = loop is None or re.search(r"<<=|\*=\s*2|<<\s*1|\*\s*2|\+\+", loop.update)
         if guard and grows:
             yield Finding(region if loop else call.span, f"{call.name} from lower lanes, guarded by {' '.join(guard.group().split())[:50]}", 0.92)
+    yield from _named_types(view, r"Warp\w*Scan\w*", r"(?i)shuffle|shfl", "scan in a warp by shuffles")
     yield from first(
+        assembled(view, r"shfl\.(?:sync\.)?up", "PTX {0}", 0.9),
         called(view, _WARP_SCAN_CALL, "calls {0}", 0.82),
         mentions(view, r"\bcub::WarpScan\b", "{0}", 0.9),
         mentions(view, r"\bcg::(?:inclusive|exclusive)_scan\s*\(", "calls {0}", 0.8),
     )
 
 
+def _named_types(view: SyntaxView, name: str, content: str, what: str) -> Iterator[Finding]:
+    """Types of the file that are such a scan, by their name and what is in them."""
+    for aggregate in view.aggregates:
+        text = view.text(aggregate.span)
+        if re.fullmatch(name, aggregate.name) and re.search(content, text[text.find("{") :]):
+            yield Finding(Span(aggregate.span.start, aggregate.span.start + text.find("{") + 1), f"{aggregate.name}: {what}", 0.84)
+
+
 @detector("block-scan")
 def block_scan(view: SyntaxView) -> Iterator[Finding]:
     """Prefix results across a block: cub, warp scans joined through shared memory, or in place."""
     yield from first(
-        mentions(view, r"\bcub::BlockScan\s*<[^;]*;?", "{0}", 0.88),
+        _named_types(view, r"Block\w*Scan\w*", r"(?i)scan", "scan across a block"),
+        mentions(view, r"\b(?:cub::)?BlockScan\s*<[^;]*;?", "{0}", 0.88),
         mentions(view, r"\bBlockScan\w*\s*\(\s*\w+\s*\)\s*\.\s*" + _SCAN_METHOD, "{0}", 0.9),
         called(view, _BLOCK_SCAN_CALL, "calls {0}", 0.82),
     )
@@ -47,7 +58,7 @@ def block_scan(view: SyntaxView) -> Iterator[Finding]:
         yield from _joined_warp_scans(view, function, shared)
 
 
-def _scan_in_shared(view: SyntaxView, function: Function, shared: set[str]) -> Iterator[Finding]:
+def _scan_in_shared(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
     for loop in view.loops:
         if not function.body.holds(loop.span.start) or not re.search(r"<<=\s*1|\*=\s*2", loop.update):
             continue
@@ -55,11 +66,11 @@ def _scan_in_shared(view: SyntaxView, function: Function, shared: set[str]) -> I
         stride = re.escape(loop.variable)
         for name in shared:
             read = re.search(rf"\b{re.escape(name)}\s*\[[^\]]*-\s*{stride}\b[^\]]*\]", text)
-            if read and re.search(rf"(?:>=|>|<)\s*{stride}\b|\b{stride}\s*(?:<=|<)", text) and "sync" in text:
+            if read and "sync" in text:
                 yield Finding(loop.span, f"{name} takes in the element {loop.variable} to its left, doubling", 0.9)
 
 
-def _joined_warp_scans(view: SyntaxView, function: Function, shared: set[str]) -> Iterator[Finding]:
+def _joined_warp_scans(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
     """Warp scans whose last lanes publish totals that other warps add."""
     body = view.text(function.body)
     if not re.search(rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|\bWarpScan", body):
@@ -121,6 +132,7 @@ def chunked_scan_carry(view: SyntaxView) -> Iterator[Finding]:
         for loop in view.loops:
             if function.body.holds(loop.span.start) and not loop.span.end > function.body.end:
                 yield from _carried(view, function, loop, shared)
+        yield from _carried_through_call(view, function)
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
         callback = re.search(r"operator\s*\(\s*\)\s*\(\s*\w+\s+block_aggregate", text)
@@ -129,12 +141,12 @@ def chunked_scan_carry(view: SyntaxView) -> Iterator[Finding]:
 
 
 _SCAN_WORD = re.compile(rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|{_BLOCK_SCAN_CALL}|{_SCAN_METHOD}|\w*[sS]can\w*\s*(?:<[^;()]*>)?\s*\(")
-_CARRY_NAME = re.compile(r"(?i)carry|running|prefix|carried|state|offset_so_far|base_sum|total")
+_CARRY_NAME = re.compile(r"(?i)carry|running|prefix|carried|state|offset_so_far|base_sum")
 
 
-def _carried(view: SyntaxView, function: Function, loop: Loop, shared: set[str]) -> Iterator[Finding]:
+def _carried(view: SyntaxView, function: Function, loop: Loop, shared: frozenset[str]) -> Iterator[Finding]:
     text = view.text(loop.body)
-    if not _SCAN_WORD.search(text) or re.search(r"<<=|>>=|\*=\s*2", loop.update):
+    if not _SCAN_WORD.search(text) or re.search(r"<<=|>>=|[*/]=\s*2|[*/]\s*2\b", loop.update):
         return
     inside = [a for a in view.assignments if loop.body.holds(a.span.start)]
     for update in inside:
@@ -145,6 +157,30 @@ def _carried(view: SyntaxView, function: Function, loop: Loop, shared: set[str])
         if outside and _reads_before(view, loop, update):
             yield Finding(Span(loop.span.start, update.span.end) if view.line(update.span.end) - view.line(loop.span.start) < 30 else update.span,
                           f"{update.name} carries the prefix from one step of the loop over {loop.variable or 'chunks'} to the next", 0.9)  # fmt: skip
+
+
+def _carried_through_call(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """The same with the chunk's work in a function: it reads and writes a state that its caller owns."""
+    for step in view.functions:
+        text = view.text(step.body)
+        if step is function or not step.parameters or not _scans(view, step):
+            continue
+        callers = [l for l in view.loops if function.body.holds(l.span.start)
+                   and re.search(rf"\b{re.escape(step.name)}\s*(?:<[^;()]*>)?\s*\(", view.text(l.body))]  # fmt: skip
+        for update in view.within(step, view.assignments):
+            owner = update.name.split(".")[0]
+            given = owner in names_in(" ".join(step.parameters)) and not update.declares
+            if callers and given and _CARRY_NAME.search(update.name):
+                last = update.name.split(".")[-1]
+                if len(re.findall(rf"\b{re.escape(last)}\b", text)) > 1:
+                    yield Finding(update.span, f"{update.name} carries the state from one {step.name} to the next", 0.88)
+
+
+def _scans(view: SyntaxView, function: Function) -> bool:
+    """Whether a function scans, itself or in a function of the file that it calls."""
+    text = view.text(function.body)
+    called_here = [f for f in view.functions if f is not function and re.search(rf"\b{re.escape(f.name)}\s*[<(]", text)]
+    return bool(_SCAN_WORD.search(text)) or any(_SCAN_WORD.search(view.text(f.body)) for f in called_here)
 
 
 def _reads_before(view: SyntaxView, loop: Loop, update: Assignment) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import assembled, called, definitions, first, mentions
+from ingest.queries import assembled, called, definitions, first, mentions, origins
 from ingest.registry import Finding, detector
 from ingest.syntax import Loop, Span, SyntaxView, names_in
 
@@ -92,7 +92,9 @@ def persistent_kernel(view: SyntaxView) -> Iterator[Finding]:
     cooperative = re.search(r"cudaLaunchCooperativeKernel|grid_group|this_grid", view.code)
     for loop, why in grid_strides(view):
         owner = view.function_at(loop.span.start)
-        if counted and not cooperative and owner is not None and owner.is_kernel and _HEAVY.search(view.text(loop.body)):
+        starts = origins(view, loop.initializer.split("=")[-1], owner, depth=3)
+        rows = any(re.search(r"(?i)threadIdx|warp|lane|meta_group", name) for name in starts)
+        if counted and not cooperative and not rows and owner is not None and owner.is_kernel and _HEAVY.search(view.text(loop.body)):
             yield Finding(_head(loop), f"one block per SM ({counted.group()}) loops over tiles: {why}", 0.88)
     for loop in view.loops:
         if loop.kind != "for" and re.fullmatch(r"\(?\s*(?:true|1)\s*\)?", loop.condition or "true"):
@@ -109,12 +111,23 @@ def warp_specialization(view: SyntaxView) -> Iterator[Finding]:
         called(view, r"warpgroup_reg_(?:alloc|dealloc)\w*|(?:increase|decrease)_registers|producer_registers|consumer_registers", "{0} moves registers between roles", 0.93),
         mentions(view, r"\b(?:WarpGroupRole|WarpRole|WarpCategory|ProducerWarpRole)::\w+", "role {0}", 0.88),
     )
+    yield from _split_pipeline(view)
     for branch in view.branches:
         if branch.expression or not branch.alternative.end or not branch.alternative.start:
             continue
         role = re.search(r"(?i)\b\w*(?:producer|consumer|load_warp|mma_warp|warp_?role)\w*\b", branch.condition)
         if role and re.search(r"(?i)warp|thread|group", branch.condition + view.text(branch.span)[:400]):
             yield Finding(Span(branch.span.start, branch.consequence.start + 1), f"branches by role: {branch.condition}", 0.82)
+
+
+def _split_pipeline(view: SyntaxView) -> Iterator[Finding]:
+    """One function only fills the pipeline, another only drains it."""
+    fills = {f.name: f for f in view.functions if "producer_acquire" in view.text(f.body)}
+    drains = {f.name: f for f in view.functions if re.search(r"consumer_(?:wait|release)", view.text(f.body))}
+    for name in sorted(fills.keys() - drains.keys()):
+        if drains.keys() - fills.keys():
+            span = Span(fills[name].head.start, fills[name].body.start)
+            yield Finding(span, f"{name} only produces, {sorted(drains.keys() - fills.keys())[0]} only consumes", 0.75)
 
 
 @detector("thread-block-cluster")

@@ -10,7 +10,7 @@ from ingest.registry import Finding, detector
 from ingest.queries import (
     called, definitions, device_functions, first, global_names, mentions, shared_names,
 )  # fmt: skip
-from ingest.syntax import Function, Span, SyntaxView, names_in
+from ingest.syntax import Function, Span, SyntaxView, names_in, paths_in
 
 
 @detector("dynamic-shared-memory")
@@ -37,7 +37,7 @@ def shared_memory_tiling(view: SyntaxView) -> Iterator[Finding]:
     )
 
 
-_COPY_CALL = r"\w*(?:cp_async|memcpy_async|load_tile|load_async|load_shared|copy_global_to_shared)\w*"
+_COPY_CALL = r"\w*(?:cp_async|memcpy_async|pred_load|load_tile|load_async|load_shared|copy_global_to_shared)\w*"
 
 
 def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
@@ -49,10 +49,15 @@ def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
         return
     globals_ = global_names(view, function)
     for a in view.within(function, view.assignments):
-        if a.name not in shared or a.operator != "=" or a.declares:
+        if a.name not in shared or a.operator != "=" or a.declares or not re.search(r"\[|\*", a.target):
             continue
         if _is_global_load(view, function, a.value, globals_) and _read_elsewhere(view, function, a.name, shared, a.span):
             yield Finding(a.span, f"{a.name} stages global data ({' '.join(a.value.split())[:60]}) and is read back after a barrier", 0.9)
+    arrays = _shared_arrays(view, function, shared)
+    for call in view.calls(r"st_vec|store\w*|st_shared\w*|memcpy"):
+        filled = names_in(call.arguments[0]) & arrays if call.arguments and function.body.holds(call.span.start) else set()
+        if filled and any(names_in(argument) & globals_ for argument in call.arguments[1:]):
+            yield Finding(call.span, f"{call.path} stages global data in {', '.join(sorted(filled))}", 0.85)
     for call in view.calls(_COPY_CALL):
         if not function.body.holds(call.span.start) or not call.arguments:
             continue
@@ -61,11 +66,16 @@ def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
             yield Finding(call.span, f"{call.path} fills {', '.join(sorted(destination))} from global memory", 0.85)
 
 
-def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: set[str]) -> bool:
+def _shared_arrays(view: SyntaxView, function: Function, shared: frozenset[str]) -> set[str]:
+    """Names of shared memory declared in the function, without addresses and parameters."""
+    return {v.name for v in view.within_variables(function) if v.name in shared}
+
+
+def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: frozenset[str]) -> bool:
     """Whether a stored value is a copy of global data, directly or through one local."""
     def reads_global(text: str) -> bool:
         return any(
-            re.search(rf"\b{re.escape(g)}\s*\[|\*\s*(?:\([^()]*\)|reinterpret_cast\s*<[^>]*>)?\s*\(?&?\s*\(?\s*{re.escape(g)}\b|__ld\w+\s*\([^;]*\b{re.escape(g)}\b", text)
+            re.search(rf"\b{re.escape(g)}\s*\[|\bload\w*\s*\(\s*{re.escape(g)}\b|\*\s*(?:\([^()]*\)|reinterpret_cast\s*<[^>]*>)?\s*\(?&?\s*\(?\s*{re.escape(g)}\b|__ld\w+\s*\([^;]*\b{re.escape(g)}\b", text)
             for g in names_in(text) & globals_
         ) or bool(re.search(r"\bparams?\s*\.\s*\w+\s*\[", text))
 
@@ -73,7 +83,7 @@ def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: 
         return False
     if reads_global(value):
         return True
-    for name in names_in(value):
+    for name in paths_in(value):
         sources = definitions(view, name, function)
         if sources and all(not s.feeds_itself for s in sources) and any(reads_global(s.value) for s in sources):
             if not any(re.search(r"(?:max|min|sum|reduce|exp)\w*\s*\(", s.value) for s in sources):
@@ -81,7 +91,7 @@ def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: 
     return False
 
 
-def _read_elsewhere(view: SyntaxView, function: Function, name: str, shared: set[str], written: Span) -> bool:
+def _read_elsewhere(view: SyntaxView, function: Function, name: str, shared: frozenset[str], written: Span) -> bool:
     """Whether an array is read at another index than the one it was written at."""
     stem = {name}
     for a in view.within(function, view.assignments):
@@ -111,6 +121,7 @@ def shared_memory_aliasing(view: SyntaxView) -> Iterator[Finding]:
     for function in device_functions(view):
         yield from _same_offset_views(view, function)
         yield from _retyped_base(view, function)
+    yield from _overlaid_tensors(view)
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
         if aggregate.keyword == "union" and re.search(r"(?i)smem|shared|TempStorage|cosize|Storage", text):
@@ -137,6 +148,15 @@ def _same_offset_views(view: SyntaxView, function: Function) -> Iterator[Finding
         if len({name for name, _ in views}) > 1:
             span = Span(views[0][1].start, views[-1][1].end)
             yield Finding(span, f"{', '.join(name for name, _ in views)} all start at {offset}", 0.9)
+
+
+def _overlaid_tensors(view: SyntaxView) -> Iterator[Finding]:
+    """A CuTe tensor on another tensor's shared memory that is not a view of that tensor."""
+    for match in view.search(r"\bTensor\s+s(\w+)\s*=\s*(?:cute::)?make_tensor\s*\(([^;]*?)(?<![.\w])s([A-Z]\w*)\.data\(\)([^;]*);"):
+        name, before, base, behind = match.groups()
+        shifted = re.match(r"\s*\+", behind) and ":" not in behind
+        if not shifted and not name.startswith(base) and not before.strip().endswith("+"):
+            yield Finding(Span(*match.span()), f"s{name} lies on the memory of s{base}", 0.85)
 
 
 def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
@@ -183,7 +203,7 @@ def shared_memory_swizzle(view: SyntaxView) -> Iterator[Finding]:
                           f"XOR in the address {' '.join(statement.split())[:70]}", 0.85)  # fmt: skip
 
 
-def _permutes(view: SyntaxView, function: Function, statement: str, offset: int, shared: set[str]) -> bool:
+def _permutes(view: SyntaxView, function: Function, statement: str, offset: int, shared: frozenset[str]) -> bool:
     """Whether an XOR permutes an index: a row's low bits mixed into a column, ending in an address."""
     around = statement[max(0, offset - 60) : offset + 60]
     if re.search(r"__shfl|\^\s*1\s*[;)\]]|seed|hash|rng|philox|(?<!\w)lane\w*\s*\^|\^\s*(?:mask|0x[0-9a-fA-F]{5,})", around):
@@ -209,7 +229,7 @@ def bank_conflict_padding(view: SyntaxView) -> Iterator[Finding]:
             continue
         last = array.dimensions[-1]
         if len(array.dimensions) >= 2:
-            padded = re.search(r"\+\s*(\(?\s*(?:[1248]|16)\b|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew)\w*)", last)
+            padded = re.search(r"\+\s*(\(?\s*(?:[1248]|16)\b|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew|NElts|VEC|Vec)\w*)", last)
             halo = any(re.search(r"\+\s*\(?\s*[1-9]\b", d) and len(d) < 40 for d in array.dimensions[:-1])
         else:
             padded = re.search(r"\*\s*\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|SKEW|[Pp]ad)\w*)\s*\)|\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|[Pp]ad)\w*)\s*\)\s*\*", last)
@@ -233,7 +253,20 @@ def register_tiling(view: SyntaxView) -> Iterator[Finding]:
         mentions(view, r"\bmake_fragment_like\s*\([^;]*;|\bmake_tensor\s*<\s*(?!bool)[\w:]+\s*>\s*\([^;]*;|\bdecltype\s*\(\s*make_tensor\s*<\s*\w+\s*>[^;]*;",
                  "register tensor {0}", 0.8),
         _member_tiles(view),
+        _accumulating_vectors(view),
     )  # fmt: skip
+
+
+def _accumulating_vectors(view: SyntaxView) -> Iterator[Finding]:
+    """A local vector of floats whose elements a loop keeps adding to."""
+    for variable in view.variables:
+        owner = view.function_at(variable.start)
+        if owner is None or not re.match(r"(?:\w+::)?vec_t\s*<\s*float", variable.type):
+            continue
+        for a in view.within(owner, view.assignments):
+            if a.name == variable.name and "[" in a.target and a.feeds_itself and len(view.loops_around(a.span.start)) > 1:
+                yield Finding(Span(variable.start, variable.end), f"{variable.name} accumulates in a vector of registers", 0.72)
+                break
 
 
 def _member_tiles(view: SyntaxView) -> Iterator[Finding]:

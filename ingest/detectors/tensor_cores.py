@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ingest.registry import Finding, detector
 from ingest.queries import LOW_PRECISION, assembled, called, first, mentions
-from ingest.syntax import Function, Span, SyntaxView, names_in
+from ingest.syntax import Assignment, Function, Span, SyntaxView, names_in, paths_in, split_top
 
 _ATOM = r"\bSM(?:70|75|80|89|120)_\d+x\d+x\d+_\w+"
 
@@ -62,7 +62,7 @@ def transposed_operand_layout(view: SyntaxView) -> Iterator[Finding]:
         mentions(view, r"\bSM75_U\w*LDSM_T\b", "copy atom {0} transposes", 0.85),
         called(view, r"\w*ldmatrix\w*trans\w*", "calls {0}", 0.85),
         mentions(view, r"\bSmemLayout\w*(?:[Tt]ransposed|Vt|Kt|Qt)\w*", "{0}: a transposed view of shared memory", 0.9),
-        mentions(view, r"\bTensor\s+s\w+t\s*=\s*make_tensor", "{0}: a transposed view", 0.85),
+        mentions(view, r"\bTensor\s+sd?[A-Z]\w?t\s*=\s*make_tensor", "{0}: a transposed view", 0.85),
     )
     yield from _transposing_stores(view)
 
@@ -95,12 +95,23 @@ def mixed_precision_accumulation(view: SyntaxView) -> Iterator[Finding]:
     yield from first(
         mentions(view, r"\bSM\d+_\d+x\d+x\d+_F32(?:F16|BF16|E4M3|E5M2)\w+", "atom {0} accumulates in float"),
         mentions(view, r"\bfragment\s*<\s*(?:wmma::)?accumulator\s*,[^;>]*\bfloat\b", "{0}: float accumulator", 0.85),
+        mentions(view, r"\b(?:ss|rs)_op_selector\s*<[^;]*?,\s*float\s*,", "{0} accumulates in float", 0.85),
         mentions(view, r"\busing\s+ElementAccum\w*\s*=\s*float\b", "{0}", 0.8),
-        called(view, r"mma_m16n8k16\w*|mma_sync_m16n16k16_row_col_f16f16f32", "{0} multiplies half, adds float", 0.6),
+        _products_into_float(view),
         _converted_accumulators(view),
         _float_tiles(view),
         _narrowed_accumulators(view),
     )
+
+
+def _products_into_float(view: SyntaxView) -> Iterator[Finding]:
+    """A named tensor-core product into a float fragment, in a file whose operands are narrower."""
+    if not LOW_PRECISION.search(view.code):
+        return
+    for call in view.calls(r"\w*mma_(?:sync_)?m\d+n\d+k\d+\w*"):
+        names = re.findall(r"[A-Za-z_]\w*", call.arguments[0]) if call.arguments else []
+        if any("float" in view.type_of(name, view.function_at(call.span.start)) for name in names):
+            yield Finding(call.span, f"{call.path} adds products of narrower values to float {names[-1]}", 0.85)
 
 
 def _float_tiles(view: SyntaxView) -> Iterator[Finding]:
@@ -117,58 +128,93 @@ def _narrowed_accumulators(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(call.span, f"{call.path} narrows the float accumulator {call.arguments[0]}", 0.75)
 
 
+_WIDE_CALL = r"__(?:half|bfloat16)2float|__(?:low|high)2float|__half22float2|__bfloat1622float2|__uint_as_float"
+_WIDENING = re.compile(
+    rf"(?:{_WIDE_CALL}|to_float|toFloat|to_fp32|(?<![\w.])float|static_cast\s*<\s*float\s*>|\(\s*float\s*\)|type2float|"
+    r"cast_to_float|cuda_cast\s*<\s*float\s*>|from_float)\s*\(?\s*([^;]*)"
+)
+
+
 def _low_names(view: SyntaxView, function: Function) -> set[str]:
     """Names in a function that hold low-precision values, by declared type, template scalars included."""
+    halves = re.search(r"(?i)half|bf(?:loat)?16|fp8|fp16|e4m3", view.code)
     scalars = {t.split()[-1] for t in function.template_parameters if re.match(r"(?:typename|class)\s+\w+$", t)}
-    scalars |= {"scalar_t", "input_t", "weight_t", "floatX"} & view.names
+    framework = {"scalar_t", "input_t", "weight_t", "floatX"} & view.names
+    scalars = scalars | framework if halves else framework
     names = set()
     for variable in view.variables:
         if not function.head.start <= variable.start < function.body.end:
             continue
-        if LOW_PRECISION.search(variable.type) and not re.search(r"\b(?:u?int8_t)\b", variable.type):
+        kind = re.sub(r"\b(?:const|volatile|__restrict__|static|constexpr)\b|[*&]", " ", variable.type).split()
+        if LOW_PRECISION.search(variable.type) and not re.search(r"\bu?int8_t\b|<", variable.type):
             names.add(variable.name)
-        elif scalars & names_in(variable.type) and not variable.type.strip().startswith("typename"):
+        elif len(kind) == 1 and kind[0] in scalars:
             names.add(variable.name)
     return names
 
 
-_WIDENING = re.compile(
-    r"(?:__(?:half|bfloat16)2float|__(?:low|high)2float|__half22float2|__bfloat1622float2|to_float|toFloat|to_fp32|"
-    r"(?<!\w)float|static_cast\s*<\s*float\s*>|\(\s*float\s*\)|type2float|cuda_cast\s*<\s*float\s*>|from_float)\s*\(?\s*([^;]*)"
-)
+def _converters(view: SyntaxView) -> set[str]:
+    """Functions of the file that return a float made from a low-precision value."""
+    return {
+        f.name for f in view.functions
+        if "float" in f.qualifiers and re.search(rf"\b(?:{_WIDE_CALL})\s*\(", view.text(f.body))
+    }
 
 
 def _converted_accumulators(view: SyntaxView) -> Iterator[Finding]:
+    converters = _converters(view)
     for function in view.functions:
-        if not function.on_device:
-            continue
-        low = _low_names(view, function)
-        if not low:
-            continue
-        local = view.within(function, view.assignments)
-        widened = set()
-        for _ in range(3):
-            for a in local:
-                kind = view.type_of(a.name, function)
-                if "float" not in kind:
-                    continue
-                match = _WIDENING.search(a.value)
-                source = names_in(match.group(1)) if match else names_in(a.value)
-                if source & (low | widened):
-                    widened.add(a.name)
+        if function.on_device:
+            yield from _sums_of_widened(view, function, _low_names(view, function), converters)
+
+
+def _sums_of_widened(
+    view: SyntaxView, function: Function, low: set[str], converters: set[str]
+) -> Iterator[Finding]:
+    local = view.within(function, view.assignments)
+    widened: set[str] = set()
+    for _ in range(3):
         for a in local:
-            kind = view.type_of(a.name, function)
-            if "float" not in kind or not (a.operator == "+=" or (a.operator == "=" and a.feeds_itself and "+" in a.value) or _fma_into(a.name, a.value)):
-                continue
-            inline = _WIDENING.search(a.value)
-            feeds = names_in(a.value) & widened or (inline and names_in(inline.group(1)) & low)
-            if feeds and view.loops_around(a.span.start):
-                yield Finding(a.span, f"float {a.name} sums values widened from {', '.join(sorted(low))[:60]}", 0.8)
+            if a.name not in low and _holds_widened(view, function, a, low, widened, converters):
+                widened.add(a.name)
+    for call in view.calls(r"cast_load"):
+        if function.body.holds(call.span.start):
+            widened |= names_in(call.path.split(".")[0]) - {"cast_load"}
+    for a in local:
+        sums = a.operator == "+=" or (a.feeds_itself and _adds(a)) or _fma_into(a.name, a.value)
+        if not sums or a.name in low or "float" not in view.type_of(a.name, function):
+            continue
+        inline = _WIDENING.search(a.value)
+        feeds = sorted(names_in(a.value) & (widened | converters)) or (
+            sorted(names_in(inline.group(1)) & low) if inline else []
+        )
+        if feeds and view.loops_around(a.span.start):
+            yield Finding(a.span, f"float {a.name} sums {', '.join(feeds)}, widened from lower precision", 0.8)
+
+
+def _adds(a: Assignment) -> bool:
+    """Whether the value is a sum at its top level, indices and arguments left out."""
+    outside = re.sub(r"\[[^\[\]]*\]", "", a.value)
+    return a.operator == "=" and bool(re.search(r"\+", re.sub(r"\([^()]*\)", "", outside)))
+
+
+def _holds_widened(
+    view: SyntaxView, function: Function, a: Assignment, low: set[str], widened: set[str], converters: set[str]
+) -> bool:
+    match = _WIDENING.search(a.value)
+    source = names_in(match.group(1)) if match else names_in(a.value)
+    if "?" in a.value and match and not source & low - names_in(a.value.split("?")[0]):
+        return False
+    floating = "float" in view.type_of(a.name, function)
+    if names_in(a.value) & converters:
+        return floating
+    others = {n for n in re.findall(r"(\w+)\s*\[", a.value) if n not in low | widened and "float" in view.type_of(n, function)}
+    return bool(source & widened or (source & low and floating)) and not (others and "?" in a.value)
 
 
 def _fma_into(name: str, value: str) -> bool:
-    match = re.match(r"\s*(?:__)?fma\w*\s*\(", value)
-    return bool(match) and value.rstrip(") ;").endswith(name)
+    match = re.match(r"\s*(?:__)?fma\w*\s*\((.*)\)\s*$", value, re.DOTALL)
+    return bool(match) and name in paths_in(split_top(match.group(1))[-1] if match else "")
 
 
 @detector("int8-dot")
