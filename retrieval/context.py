@@ -70,10 +70,10 @@ def build_context(
     )
 
 
-def _extend(own: list[Node], known: Sequence[Node], found: Sequence[str]) -> list[Node]:
+def _extend(own: Sequence[Node], known: Sequence[Node], found: Sequence[str]) -> list[Node]:
     by_iri = {item.iri: item for item in known}
-    added: list[Node] = [by_iri[iri] for iri in found if iri in by_iri]
-    return list({item.iri: item for item in [*own, *added]}.values())
+    present = {item.iri for item in own}
+    return list(own) + [by_iri[iri] for iri in found if iri in by_iri and iri not in present]
 
 
 def _collect_evidence(graph: KnowledgeGraph, slugs: Sequence[str]) -> tuple[Evidence, ...]:
@@ -152,14 +152,11 @@ def _as_sentence(text: str) -> str:
 
 def _render(context: Context, budget_tokens: int, left_out: dict[str, int]) -> str:
     try:
-        return (
-            _environment()
-            .get_template(TEMPLATE)
-            .render(
-                context=context,
-                budget_tokens=budget_tokens,
-                left_out=[f"{count} {name}" for name, count in left_out.items()],
-            )
+        template = _environment().get_template(TEMPLATE)
+        text = template.render(
+            context=context,
+            budget_tokens=budget_tokens,
+            left_out=[f"{count} {name}" for name, count in left_out.items()],
         )
     except jinja2.TemplateError as exc:
         raise DataMalformed(f"{_TEMPLATES / TEMPLATE}: {exc}", "mend the template") from exc

@@ -98,7 +98,7 @@ class SentenceEmbedder:
     """`retrieval.model.Embedder` over sentence-transformers, on the CPU.
 
     The CPU is used on every machine: the model is small, and an index stays comparable across
-    machines.
+    machines. The weights are verified at once, and loaded with torch (seconds) at the first text.
 
     Args:
         folder: a local model folder; None for the installed all-MiniLM-L6-v2.
@@ -108,23 +108,29 @@ class SentenceEmbedder:
             bound to it.
 
     Raises:
-        ModelMissing: see `verify_model`; or the folder does not load as a model.
+        ModelMissing: see `verify_model`.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         located, sha256 = verify_model(folder)
         self.name = f"{MODEL_NAME if folder is None else located.name}@{sha256[:8]}"
-        self._model = _load(located)
+        self._folder = located
+        self._loaded: SentenceTransformer | None = None
 
     def embed(self, texts: list[str]) -> npt.NDArray[np.float32]:
         """Embed ``texts``.
 
         Returns:
             Unit vectors, shape [len(texts), d], float32; d = 384 for the default model.
+
+        Raises:
+            ModelMissing: the folder does not load as a model.
         """
+        if self._loaded is None:
+            self._loaded = _load(self._folder)
         if not texts:
-            return np.zeros((0, self._model.get_embedding_dimension() or 0), dtype=np.float32)
-        vectors = self._model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+            return np.zeros((0, self._loaded.get_embedding_dimension() or 0), dtype=np.float32)
+        vectors = self._loaded.encode(texts, normalize_embeddings=True, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
 
 

@@ -1,8 +1,9 @@
 """The index: entries in SQLite, their vectors in a vector store that can always be built again.
 
 The entries are the truth. Vectors are derived from them: a source whose entries changed is marked
-pending in the same transaction, and `Index.embed_pending` makes its vectors. A process that dies
-in between loses nothing, and `Index.open` needs neither torch nor chromadb.
+pending in the same transaction, and `Index.embed_pending` brings the vector store in line. Vectors are
+kept by the text that they stand for, so that a changed source costs the changed texts only, and the
+store can be built again without the model. A process that dies in between loses nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from kx.errors import DataMalformed
 from kx.paths import Home, exclusive
@@ -24,7 +26,7 @@ from retrieval.model import Embedder, Entry, EntryKind, VectorStore
 
 CURATED = "curated"
 _SCHEMA_VERSION = 1
-_EMBED_BATCH = 64
+_EMBED_BATCH = 128
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sources (
     source TEXT PRIMARY KEY,
@@ -42,6 +44,12 @@ CREATE TABLE IF NOT EXISTS entries (
     text TEXT NOT NULL,
     concepts TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS vectors (
+    model TEXT NOT NULL,
+    text_digest TEXT NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (model, text_digest)
+);
 CREATE INDEX IF NOT EXISTS entries_by_source ON entries (source, position);
 """
 
@@ -56,6 +64,7 @@ class ClosableStore(VectorStore, Protocol):
 
 StoreFactory = Callable[[Path, str], ClosableStore]
 Progress = Callable[[int, int], None]
+Vector = npt.NDArray[np.float32]
 
 
 def embedded_text(entry: Entry) -> str:
@@ -166,20 +175,26 @@ class Index:
         """All entries, in the order of their sources' names and as given within a source."""
         return self._select("ORDER BY source, position", ())
 
+    def has_pending(self) -> bool:
+        """Whether the vector store is behind the entries."""
+        return bool(self._pending_sources())
+
     def pending_count(self) -> int:
-        """Number of entries that `embed_pending` would embed, as far as the entries tell."""
+        """Number of texts that no vector was made for yet, whatever the model."""
         with self._reading() as database:
-            row = database.execute("SELECT count(*) FROM entries JOIN sources USING (source) WHERE pending").fetchone()
-        return int(row[0])
+            known = {digest for (digest,) in database.execute("SELECT text_digest FROM vectors")}
+        pending = [source for source, removed in self._pending_sources() if not removed]
+        texts = {_text_digest(embedded_text(entry)) for source in pending for entry in self._of_source(source)}
+        return len(texts - known)
 
     def embed_pending(self, progress: Progress | None = None) -> int:
-        """Make the vectors that are missing, also when the vector store was deleted.
+        """Bring the vector store in line with the entries, also when it was deleted.
 
         Args:
-            progress: called with (entries done, entries to do).
+            progress: called with (texts embedded, texts to embed).
 
         Returns:
-            How many entries were embedded.
+            How many texts were embedded; those with a known vector are not embedded again.
 
         Raises:
             ModelMissing: the embedding model is absent or not the expected one.
@@ -188,26 +203,31 @@ class Index:
         with exclusive(self._folder / "lock"):
             store = self._open_store()
             self._mark_lost_vectors(store)
-            todo = self.pending_count()
-            done = 0
-            for source, removed in self._pending_sources():
-                entries = self._select("WHERE source = ? ORDER BY position", (source,))
-                vectors = []
-                for start in range(0, len(entries), _EMBED_BATCH):
-                    batch = entries[start : start + _EMBED_BATCH]
-                    vectors.append(self._open_embedder().embed([embedded_text(entry) for entry in batch]))
-                    done += len(batch)
-                    if progress is not None:
-                        progress(done, todo)
-                merged = np.concatenate(vectors) if vectors else np.zeros((0, 1), dtype=np.float32)
-                store.replace(source, entries, merged)
+            pending = [(source, removed, self._of_source(source)) for source, removed in self._pending_sources()]
+            if not pending:
+                return 0
+            vectors = self._known_vectors()
+            texts = {
+                _text_digest(embedded_text(entry)): embedded_text(entry)
+                for _, _, entries in pending
+                for entry in entries
+            }
+            missing = {digest: text for digest, text in texts.items() if digest not in vectors}
+            vectors |= self._embed(missing, progress)
+            for source, removed, entries in pending:
+                rows = [vectors[_text_digest(embedded_text(entry))] for entry in entries]
+                store.replace(source, entries, np.stack(rows) if rows else np.zeros((0, 1), dtype=np.float32))
                 self._settle(source, _digest(entries), removed)
-        return done
+            self._forget_vectors()
+        return len(missing)
 
     def nearest(self, text: str, count: int) -> list[tuple[str, float]]:
         """Up to ``count`` (entry id, cosine similarity) pairs, best first; embeds what is pending before."""
         self.embed_pending()
         return self._open_store().nearest(self._open_embedder().embed([text])[0], count)
+
+    def _of_source(self, source: str) -> list[Entry]:
+        return self._select("WHERE source = ? ORDER BY position", (source,))
 
     def _select(self, tail: str, parameters: tuple[str, ...]) -> list[Entry]:
         with self._reading() as database:
@@ -215,6 +235,39 @@ class Index:
                 f"SELECT id, kind, title, text, source, concepts FROM entries {tail}", parameters
             ).fetchall()
         return [_entry_from_row(row) for row in rows]
+
+    def _known_vectors(self) -> dict[str, Vector]:
+        with self._reading() as database:
+            rows = database.execute(
+                "SELECT text_digest, vector FROM vectors WHERE model = ?", (self._open_embedder().name,)
+            ).fetchall()
+        return {digest: np.frombuffer(vector, dtype="<f4") for digest, vector in rows}
+
+    def _embed(self, texts: dict[str, str], progress: Progress | None) -> dict[str, Vector]:
+        embedder = self._open_embedder()
+        # By length, so that a batch is not padded to one long text.
+        digests = sorted(texts, key=lambda digest: (len(texts[digest]), digest))
+        made: dict[str, Vector] = {}
+        for start in range(0, len(digests), _EMBED_BATCH):
+            batch = digests[start : start + _EMBED_BATCH]
+            rows = dict(zip(batch, embedder.embed([texts[digest] for digest in batch]), strict=True))
+            with self._transaction() as database:
+                database.executemany(
+                    "INSERT OR REPLACE INTO vectors (model, text_digest, vector) VALUES (?, ?, ?)",
+                    [(embedder.name, digest, row.astype("<f4").tobytes()) for digest, row in rows.items()],
+                )
+            made |= rows
+            if progress is not None:
+                progress(len(made), len(digests))
+        return made
+
+    def _forget_vectors(self) -> None:
+        """Drop the vectors of texts that no entry has any more."""
+        current = {_text_digest(embedded_text(entry)) for entry in self.entries()}
+        with self._transaction() as database:
+            stored = database.execute("SELECT DISTINCT text_digest FROM vectors").fetchall()
+            stale = [(digest,) for (digest,) in stored if digest not in current]
+            database.executemany("DELETE FROM vectors WHERE text_digest = ?", stale)
 
     def _pending_sources(self) -> list[tuple[str, bool]]:
         with self._reading() as database:
@@ -301,8 +354,7 @@ def _prepare(database: sqlite3.Connection, folder: Path) -> None:
         raise DataMalformed(
             f"the index in {folder} has layout {version}, this kx knows {_SCHEMA_VERSION}", _rebuild_hint(folder)
         )
-    if version == 0:
-        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
+    database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
 
 
 def _rebuild_hint(folder: Path) -> str:
@@ -333,6 +385,10 @@ def _write_source(
 def _entry_from_row(row: tuple[str, EntryKind, str, str, str, str]) -> Entry:
     iri, kind, title, text, source, concepts = row
     return Entry(iri, kind, title, text, source, tuple(json.loads(concepts)))
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(entries: Sequence[Entry]) -> str:

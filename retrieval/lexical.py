@@ -12,6 +12,7 @@ from dataclasses import dataclass
 _WORD = re.compile(r"[A-Za-z0-9_]+(?:(?:\.|::|-)[A-Za-z0-9_]+)*")
 _SEPARATORS = re.compile(r"[._:\-]+")
 _CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_TELLING_SHARE = 0.3
 _PLAIN_ENGLISH = re.compile(r"[a-z]+")
 
 
@@ -47,6 +48,9 @@ def _split_camel(part: str) -> list[str]:
 
 
 def _singular(term: str) -> str:
+    # batches, matches, branches; but caches, whose singular ends in e.
+    if term.endswith("ches") and not term.endswith("aches"):
+        return term[:-2]
     if len(term) > 3 and term.endswith("s") and not term.endswith(("ss", "us", "is")):
         return term[:-1]
     return term
@@ -59,12 +63,19 @@ class LexicalMatch:
     Attributes:
         position: index of the document as given to `LexicalIndex`.
         score: BM25 score, above 0.
-        terms: the query's terms that the document holds, the most telling first.
+        terms: the query's terms that made the score, the most telling first; words that say next to
+            nothing ("of", "a") are left out.
     """
 
     position: int
     score: float
     terms: tuple[str, ...]
+
+
+def _telling(gains: list[tuple[float, str]]) -> tuple[str, ...]:
+    ordered = sorted(gains)
+    least = ordered[0][0] * _TELLING_SHARE
+    return tuple(term for gain, term in ordered if gain <= least)
 
 
 class LexicalIndex:
@@ -100,10 +111,7 @@ class LexicalIndex:
                 scores[position] = scores.get(position, 0.0) + gain
                 matched.setdefault(position, []).append((-gain, term))
         ranked = sorted(scores, key=lambda position: (-scores[position], position))[:count]
-        return [
-            LexicalMatch(position, scores[position], tuple(term for _, term in sorted(matched[position])))
-            for position in ranked
-        ]
+        return [LexicalMatch(position, scores[position], _telling(matched[position])) for position in ranked]
 
     def _gains(self, term: str) -> list[tuple[int, float]]:
         postings = self._postings.get(term, [])

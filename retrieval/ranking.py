@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -27,6 +27,8 @@ class FusionWeights:
         step_decay: share of an entry's weight that one step along an edge carries on.
         repeat_decay: factor for each hit of the same kind and concept that is already listed, so that
             ten sightings of one concept do not crowd out what else is known.
+        kind_decay: the same for each hit of the same kind, whatever its concept: an answer wants the
+            concept, the mapping, the pattern and a sighting rather than six primitives.
     """
 
     dense: float = 1.0
@@ -37,6 +39,7 @@ class FusionWeights:
     seeds: int = 8
     step_decay: float = 0.5
     repeat_decay: float = 0.85
+    kind_decay: float = 0.95
 
 
 @dataclass(frozen=True)
@@ -118,17 +121,21 @@ class Retriever:
 
     def _spread(self, candidates: dict[str, _Candidate], limit: int) -> list[Hit]:
         remaining = dict(candidates)
-        listed: dict[tuple[str, str], int] = defaultdict(int)
+        alike: Counter[tuple[str, str]] = Counter()
+        kinds: Counter[str] = Counter()
         hits: list[Hit] = []
 
         def discounted(iri: str) -> float:
-            return remaining[iri].score * self._weights.repeat_decay ** listed[_group(self._by_id[iri])]
+            entry = self._by_id[iri]
+            repeats = self._weights.repeat_decay ** alike[_group(entry)] * self._weights.kind_decay ** kinds[entry.kind]
+            return remaining[iri].score * repeats
 
         while remaining and len(hits) < limit:
             best = min(remaining, key=lambda iri: (-discounted(iri), iri))
             entry = self._by_id[best]
             hits.append(Hit(entry, round(discounted(best), 6), "; ".join(remaining[best].reasons)))
-            listed[_group(entry)] += 1
+            alike[_group(entry)] += 1
+            kinds[entry.kind] += 1
             del remaining[best]
         return hits
 

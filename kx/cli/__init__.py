@@ -42,6 +42,10 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
         "map": LazyCommand("kx.cli.map:map_term", "Show what a CUDA name becomes on Metal or MLX."),
         "query": LazyCommand("kx.cli.query:query", "Find what the graph knows about a question in words."),
         "graph": LazyCommand("kx.cli.graph:graph", "Look into the knowledge graph."),
+        "search": LazyCommand("kx.cli.search:search", "Search for a fast kernel, starting from a naive one."),
+        "resume": LazyCommand("kx.cli.search:resume", "Go on with a search that was stopped or killed."),
+        "runs": LazyCommand("kx.cli.runs:runs", "List the searches in the data folder, oldest first."),
+        "show": LazyCommand("kx.cli.runs:show", "Show a run's world model, outcomes and best path."),
         "doctor": LazyCommand("kx.cli.doctor:doctor", "Check what this machine has and what it lacks."),
     }
 )

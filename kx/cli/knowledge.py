@@ -31,9 +31,10 @@ def open_index(home: Home, graph: KnowledgeGraph) -> Iterator[Index]:
 
     with Index.open(home, make_embedder) as index:
         synchronize(graph, index)
-        pending = index.pending_count()
-        if pending:
-            note(f"embedding {pending} entries that are new or changed")
+        if index.has_pending():
+            count = index.pending_count()
+            if count:
+                note(f"embedding {count} texts that are new or changed")
             with progress("embedding") as advance:
                 index.embed_pending(advance)
         yield index
