@@ -118,7 +118,8 @@ class GraphReader:
             targets = index.nodes(iri, schema("to"))
             relation = index.node(iri, schema("relation"))
             if relation not in RELATIONS:
-                raise DataMalformed(f"{iri}: {relation} is not a mapping relation", f"use one of {', '.join(RELATIONS)}")
+                known = ", ".join(RELATIONS)
+                raise DataMalformed(f"{iri}: {relation} is not a mapping relation", f"use one of {known}")
             corrected_by = index.nodes(iri, schema("correctedBy"))
             self._mappings[iri] = Mapping(
                 iri=iri,

@@ -68,7 +68,7 @@ def parse_turtle(files: Sequence[Path]) -> Graph:
             raise DataMalformed(f"{path}:{line}: {reason}", "mend the Turtle at that line") from error
         except (AssertionError, ValueError, IndexError) as error:  # what rdflib raises on a torn file
             line = _line_of(str(error), text)
-            raise DataMalformed(f"{path}:{line}: not valid Turtle", "mend the Turtle, or ingest the file again") from error
+            raise DataMalformed(f"{path}:{line}: not valid Turtle", "mend it, or ingest the file again") from error
     return graph
 
 

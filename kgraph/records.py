@@ -69,9 +69,7 @@ def source_triples(record: SourceRecord) -> list[Triple]:
     return triples
 
 
-def _evidence_triples(
-    iri: str, evidence: Evidence, file: str, reading: str, kernels: dict[str, str]
-) -> list[Triple]:
+def _evidence_triples(iri: str, evidence: Evidence, file: str, reading: str, kernels: dict[str, str]) -> list[Triple]:
     triples: list[Triple] = [
         (iri, RDF_TYPE, Node(schema("Evidence"))),
         (iri, schema("concept"), Node(concept_iri(evidence.concept))),

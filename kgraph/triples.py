@@ -131,6 +131,4 @@ class TripleIndex:
 
 
 def _missing(subject: str, predicate: str, what: str = "value") -> DataMalformed:
-    return DataMalformed(
-        f"{subject} has no {what} for {predicate}", "kx graph validate lists everything that is wrong"
-    )
+    return DataMalformed(f"{subject} has no {what} for {predicate}", "kx graph validate lists everything that is wrong")

@@ -52,7 +52,8 @@ def _term(value: Value) -> str:
     if isinstance(value, Node):
         return _iri(value)
     if isinstance(value, float):
-        return f'"{value!r}"^^xsd:double'.replace('"inf"', '"INF"').replace('"-inf"', '"-INF"').replace('"nan"', '"NaN"')
+        lexical = {"inf": "INF", "-inf": "-INF", "nan": "NaN"}.get(repr(value), repr(value))
+        return f'"{lexical}"^^xsd:double'
     if isinstance(value, int):
         return str(value)
     return '"' + _ESCAPED.sub(lambda found: _SHORT.get(found[0], f"\\u{ord(found[0]):04X}"), value) + '"'

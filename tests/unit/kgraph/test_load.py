@@ -9,7 +9,9 @@ from kgraph.load import load_triples, parse_turtle, read_text
 from kgraph.triples import Node, TripleIndex
 from kx.errors import DataMalformed, FileUnreadable, UnknownName
 
-GOOD = '@prefix kx: <urn:kx:schema#> .\n<urn:kx:concept:a> kx:difficulty 2 ; kx:family "memory" ; kx:enables <urn:kx:concept:b> .\n'
+GOOD = """@prefix kx: <urn:kx:schema#> .
+<urn:kx:concept:a> kx:difficulty 2 ; kx:family "memory" ; kx:enables <urn:kx:concept:b> .
+"""
 
 
 def test_a_malformed_file_is_named_with_its_line(tmp_path):
@@ -80,7 +82,8 @@ def test_a_cached_lookup_imports_no_rdf_library(tmp_path):
         "print('rdflib' in sys.modules, 'pyshacl' in sys.modules)\n"
     )
     outputs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
     ]
     assert outputs[1].split() == ["False", "False"]
 
