@@ -95,7 +95,7 @@ class Reporter:
         merged: dict[tuple[str, str, int, str], Finding] = {}
         for event in events:
             finding = self._finding(event)
-            region = _region_key(event)
+            region = str(event.region)
             key = (finding.kind, finding.place, finding.line, "" if finding.line else region + finding.message)
             if finding.line and finding.kind in ("threadgroup-race", "device-race", "uninitialized-read"):
                 key = (*key[:3], region)
@@ -134,7 +134,7 @@ class Reporter:
     def _sync_message(self, kind: EventKind, event: Event, who: str) -> str:
         other = self._geometry.thread(event.other_thread) if event.other_thread != NO_INDEX else ""
         if kind is EventKind.BARRIER_MISMATCH:
-            return f"{who} waits here while {other} waits at another barrier (line {event.offset}): not all threads reach this one"
+            return f"{who} waits here while {other} waits at another barrier, at line {event.offset}"
         if kind is EventKind.ENDED_BEFORE_BARRIER:
             return (
                 f"{who} waits here although {other} has already ended: Apple silicon lets ended threads "
@@ -180,18 +180,14 @@ class Reporter:
 
     def _extent(self, event: Event) -> str:
         name = self._region(event)
-        if not name.bytes:
-            return "the threadgroup array"
         return f"its {name.bytes // name.element_bytes} elements"
 
     def _region(self, event: Event) -> BufferName:
-        if event.region < len(self._buffers):
-            return self._buffers[event.region]
-        return BufferName(event.text.decode(errors="replace") or "memory", max(event.region_element_bytes, 1), event.region_bytes)
-
-
-def _region_key(event: Event) -> str:
-    return str(event.region)
+        region = int(event.region)
+        if region < len(self._buffers):
+            return self._buffers[region]
+        name = event.text.decode(errors="replace") or "memory"
+        return BufferName(name, max(int(event.region_element_bytes), 1), int(event.region_bytes))
 
 
 def limit_findings(limits: Limits, *, threads: int, threadgroup_bytes: int, buffers: int) -> tuple[Finding, ...]:

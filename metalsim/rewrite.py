@@ -22,9 +22,10 @@ _FLOAT_LITERAL = re.compile(
     r"(?:(?=[0-9]*\.|[0-9]+[eE])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?|0[xX][0-9A-Fa-f.]*[pP][+-]?[0-9]+)"
     r"(?P<suffix>[fFhH]|bf|BF)?"
 )
-_NOT_METAL = frozenset(
-    "double goto try catch throw new delete virtual asm dynamic_cast typeid thread_local co_await co_yield".split()
-)
+_NOT_METAL = frozenset((
+    "double", "goto", "try", "catch", "throw", "new", "delete", "virtual", "asm", "dynamic_cast", "typeid",
+    "thread_local", "co_await", "co_yield",
+))  # fmt: skip
 _STATEMENT_ENDS = (";", "{", "}", ":")
 
 

@@ -45,7 +45,8 @@ _TARGET = {"x86_64": "x86_64-unknown-linux-gnu", "amd64": "x86_64-unknown-linux-
 # Optimized without loop vectorization or contraction: what runs is what the text says, lane by lane.
 _KERNEL_FLAGS = (
     "-std=c++17", "-O2", "-S", "-emit-llvm", "-gline-tables-only", "-w", "-nostdinc", "-nostdinc++",
-    "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fno-strict-aliasing",
+    "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection",
+    "-fno-strict-aliasing",
     "-fno-vectorize", "-fno-slp-vectorize", "-fno-math-errno", "-ffp-contract=off",
     "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
     "-fno-caret-diagnostics", "-fno-color-diagnostics", "-ftemplate-backtrace-limit=0", "-ferror-limit=20",
@@ -165,8 +166,8 @@ class Toolchain:
                 raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", _HINT)
             kept = Instrumented("", instrumented.sites, instrumented.blocks)
             (folder / "kernel.sites").write_bytes(pickle.dumps(kept))
-            os.replace(folder / "kernel.sites", sites)
-            os.replace(folder / "kernel.so", library)
+            (folder / "kernel.sites").replace(sites)
+            (folder / "kernel.so").replace(library)
         return None
 
     def _runtime_object(self) -> Path:
@@ -177,7 +178,7 @@ class Toolchain:
                 done = self._run((*command, str(_RUNTIME / "runtime.c")), Path(name))
                 if done.returncode != 0:
                     raise CompilerMissing(f"the compiler cannot build the runtime: {done.stderr.strip()[-400:]}", _HINT)
-                os.replace(Path(name) / "runtime.o", target)
+                (Path(name) / "runtime.o").replace(target)
         return target
 
     def _machine(self) -> tuple[str, ...]:
@@ -216,7 +217,7 @@ def run_compiler(
         CompilerMissing: the program cannot be started.
     """
     try:
-        return subprocess.run(  # noqa: S603
+        return subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False, errors="replace"
         )
     except OSError as exc:

@@ -20,9 +20,9 @@ static void fiber_main(void) {
 /* Lay out the frame that msim_switch pops, so that the first switch returns into fiber_main. */
 static void *first_frame(uintptr_t top) {
 #if defined(__x86_64__)
-    uintptr_t *frame = (uintptr_t *)(top - 16);
+    uintptr_t *frame = (uintptr_t *)(top - 24);
     *frame = 0;                        /* fiber_main's return address: it never returns */
-    *--frame = (uintptr_t)fiber_main;  /* rsp is 16 n + 8 on entry, as after a call */
+    *--frame = (uintptr_t)fiber_main;  /* leaves rsp at 16 n + 8 on entry, as a call does */
     frame -= 6;
     memset(frame, 0, 6 * sizeof *frame);
     return frame;

@@ -92,6 +92,7 @@ void __ubsan_handle_out_of_bounds(out_of_bounds *data, uintptr_t index) {
 
 static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { SIGNAL_COUNT = 4, SIGNAL_STACK_BYTES = 65536 };
+enum { STACK_PROBE_BYTES = 16384 }; /* large frames touch every page in turn, so the guard page is met */
 static struct sigaction previous[SIGNAL_COUNT];
 static stack_t previous_stack;
 static void *signal_stack;
@@ -104,7 +105,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     }
     msim_event *event = msim_add_event(EVENT_FAULT, NO_INDEX, NO_INDEX, 0, "");
     uintptr_t address = (uintptr_t)info->si_addr;
-    bool overflow = address - msim.stacks_low < msim.stacks_high - msim.stacks_low;
+    bool overflow = address < msim.current->stack_low && msim.current->stack_low - address <= STACK_PROBE_BYTES;
     if (event) {
         event->access = number == SIGFPE ? 1 : overflow && number != SIGILL ? 2 : 0;
         event->offset = (int64_t)address;

@@ -156,6 +156,17 @@ static bool in_kernel_image(uintptr_t address) {
            ours.dli_fbase == theirs.dli_fbase;
 }
 
+/* The buffer whose element the address would be if an unsigned 32-bit index had wrapped below zero. */
+static msim_region *wrapped_index_region(uintptr_t address) {
+    const uint64_t wrap = (uint64_t)1 << 32, reach = 1 << 20;
+    for (uint32_t i = 0; i < msim.buffer_count; i++) {
+        msim_region *region = &msim.buffers[i];
+        uint64_t index = (address - region->base) / region->element_bytes;
+        if (address > region->base && index < wrap && index >= wrap - reach) return region;
+    }
+    return NULL;
+}
+
 static void report_far(msim_region *region, uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access) {
     uint32_t kind = region ? EVENT_OUT_OF_RANGE : EVENT_WILD_ACCESS;
     msim_event *event = msim_add_event(kind, site, region ? region->index : NO_INDEX, 0, "");
@@ -174,7 +185,8 @@ msim_region *msim_find_region(uintptr_t address, uint32_t bytes, uint32_t site, 
     }
     if (access == ACCESS_LOAD && in_kernel_image(address)) return &kernel_image;
     region = msim.site_region[site];
-    if (!region || region == &kernel_image) region = region_of(address, UINT64_MAX);
+    if (!region || region == &kernel_image) region = wrapped_index_region(address);
+    if (!region) region = region_of(address, UINT64_MAX);
     if (region && region->threadgroup && distance_to(region, address) > (1u << 24)) region = NULL;
     report_far(region, address, bytes, site, access);
     msim_stop();

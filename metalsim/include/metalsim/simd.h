@@ -18,16 +18,16 @@ template <class T> struct shape { using element = T; static constexpr unsigned c
 template <class T, int N> struct shape<metal::vec<T, N>> { using element = T; static constexpr unsigned count = N; };
 
 template <class T>
-MSIM_INLINE T collect(T value, unsigned op, unsigned width, unsigned lane, const T *fill, unsigned line, const char *place) {
+MSIM_INLINE T collect(T value, unsigned op, unsigned width, unsigned lane, const T *fill, location here) {
     constexpr int code = type_code<typename shape<T>::element>::value;
     static_assert(code >= 0, "SIMD-group functions take numbers and vectors of numbers");
-    msim_request request = {&value, fill, op, (unsigned)code, shape<T>::count, width, lane, line, place};
+    msim_request request = {&value, fill, op, (unsigned)code, shape<T>::count, width, lane, here.line, here.place};
     msim_collective(&request);
     return value;
 }
 
-MSIM_INLINE unsigned long vote(unsigned op, unsigned width, bool yes, unsigned line, const char *place) {
-    msim_request request = {nullptr, nullptr, op, MSIM_U32, 1, width, yes, line, place};
+MSIM_INLINE unsigned long vote(unsigned op, unsigned width, bool yes, location here) {
+    msim_request request = {nullptr, nullptr, op, MSIM_U32, 1, width, yes, here.line, here.place};
     return msim_vote(&request);
 }
 
@@ -42,9 +42,9 @@ enum class mem_flags : uint {
 MSIM_INLINE constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 MSIM_INLINE constexpr mem_flags operator&(mem_flags a, mem_flags b) { return mem_flags(uint(a) & uint(b)); }
 
-MSIM_INLINE void threadgroup_barrier(mem_flags flags, MSIM_HERE) { msim_barrier((uint)flags, msim_line, msim_place); }
+MSIM_INLINE void threadgroup_barrier(mem_flags flags, MSIM_HERE) { msim_barrier((uint)flags, here.line, here.place); }
 MSIM_INLINE void simdgroup_barrier(mem_flags flags, MSIM_HERE) {
-    msim_request request = {nullptr, nullptr, MSIM_SIMD_BARRIER, MSIM_U32, 1, 32, (uint)flags, msim_line, msim_place};
+    msim_request request = {nullptr, nullptr, MSIM_SIMD_BARRIER, MSIM_U32, 1, 32, (uint)flags, here.line, here.place};
     msim_collective(&request);
 }
 
@@ -70,12 +70,12 @@ public:
 #define MSIM_REDUCTION(suffix, OP)                                                              \
     template <class A, class T = msim::plain_t<A>> MSIM_INLINE T simd_##suffix(const A &a, MSIM_HERE) { \
         static_assert(sizeof(typename msim::shape<T>::element) < 8, "simd_" #suffix " takes no 64-bit values"); \
-        return msim::collect<T>(T(a), OP, 32, 0, nullptr, msim_line, msim_place);               \
+        return msim::collect<T>(T(a), OP, 32, 0, nullptr, here);               \
     }
 #define MSIM_BOTH(suffix, OP)                                                                   \
     MSIM_REDUCTION(suffix, OP)                                                                  \
     template <class A, class T = msim::plain_t<A>> MSIM_INLINE T quad_##suffix(const A &a, MSIM_HERE) { \
-        return msim::collect<T>(T(a), OP, 4, 0, nullptr, msim_line, msim_place);                \
+        return msim::collect<T>(T(a), OP, 4, 0, nullptr, here);                \
     }
 MSIM_BOTH(sum, MSIM_SUM) MSIM_BOTH(product, MSIM_PRODUCT) MSIM_BOTH(min, MSIM_MIN) MSIM_BOTH(max, MSIM_MAX)
 MSIM_BOTH(and, MSIM_AND) MSIM_BOTH(or, MSIM_OR) MSIM_BOTH(xor, MSIM_XOR)
@@ -87,11 +87,11 @@ MSIM_BOTH(prefix_exclusive_product, MSIM_PREFIX_EXCLUSIVE_PRODUCT)
 #define MSIM_SHUFFLES(suffix, OP)                                                               \
     template <class A, class T = msim::plain_t<A>>                                              \
     MSIM_INLINE T simd_##suffix(const A &a, ushort lane, MSIM_HERE) {                           \
-        return msim::collect<T>(T(a), OP, 32, lane, nullptr, msim_line, msim_place);            \
+        return msim::collect<T>(T(a), OP, 32, lane, nullptr, here);            \
     }                                                                                           \
     template <class A, class T = msim::plain_t<A>>                                              \
     MSIM_INLINE T quad_##suffix(const A &a, ushort lane, MSIM_HERE) {                           \
-        return msim::collect<T>(T(a), OP, 4, lane, nullptr, msim_line, msim_place);             \
+        return msim::collect<T>(T(a), OP, 4, lane, nullptr, here);             \
     }
 MSIM_SHUFFLES(shuffle, MSIM_SHUFFLE) MSIM_SHUFFLES(shuffle_up, MSIM_SHUFFLE_UP)
 MSIM_SHUFFLES(shuffle_down, MSIM_SHUFFLE_DOWN) MSIM_SHUFFLES(shuffle_xor, MSIM_SHUFFLE_XOR)
@@ -102,30 +102,30 @@ MSIM_SHUFFLES(broadcast, MSIM_BROADCAST)
     template <class A, class B, class T = msim::plain_t<A>>                                     \
     MSIM_INLINE T simd_##suffix(const A &a, const B &b, ushort delta, MSIM_HERE) {              \
         T fill(b);                                                                              \
-        return msim::collect<T>(T(a), OP, 32, delta, &fill, msim_line, msim_place);             \
+        return msim::collect<T>(T(a), OP, 32, delta, &fill, here);             \
     }                                                                                           \
     template <class A, class B, class T = msim::plain_t<A>>                                     \
     MSIM_INLINE T simd_##suffix(const A &a, const B &b, ushort delta, ushort modulo, MSIM_HERE) { \
         T fill(b);                                                                              \
-        return msim::collect<T>(T(a), OP, modulo, delta, &fill, msim_line, msim_place);         \
+        return msim::collect<T>(T(a), OP, modulo, delta, &fill, here);         \
     }
 MSIM_FILLS(shuffle_and_fill_up, MSIM_FILL_UP) MSIM_FILLS(shuffle_and_fill_down, MSIM_FILL_DOWN)
 
 template <class A, class T = msim::plain_t<A>> MSIM_INLINE T simd_broadcast_first(const A &a, MSIM_HERE) {
-    return msim::collect<T>(T(a), MSIM_BROADCAST_FIRST, 32, 0, nullptr, msim_line, msim_place);
+    return msim::collect<T>(T(a), MSIM_BROADCAST_FIRST, 32, 0, nullptr, here);
 }
 template <class A, class T = msim::plain_t<A>> MSIM_INLINE T quad_broadcast_first(const A &a, MSIM_HERE) {
-    return msim::collect<T>(T(a), MSIM_BROADCAST_FIRST, 4, 0, nullptr, msim_line, msim_place);
+    return msim::collect<T>(T(a), MSIM_BROADCAST_FIRST, 4, 0, nullptr, here);
 }
-MSIM_INLINE simd_vote simd_ballot(bool yes, MSIM_HERE) { return simd_vote(msim::vote(MSIM_BALLOT, 32, yes, msim_line, msim_place)); }
-MSIM_INLINE simd_vote simd_active_threads_mask(MSIM_HERE) { return simd_vote(msim::vote(MSIM_ACTIVE_MASK, 32, true, msim_line, msim_place)); }
-MSIM_INLINE bool simd_all(bool yes, MSIM_HERE) { return msim::vote(MSIM_ALL, 32, yes, msim_line, msim_place); }
-MSIM_INLINE bool simd_any(bool yes, MSIM_HERE) { return msim::vote(MSIM_ANY, 32, yes, msim_line, msim_place); }
-MSIM_INLINE bool simd_is_first(MSIM_HERE) { return msim::vote(MSIM_IS_FIRST, 32, true, msim_line, msim_place); }
-MSIM_INLINE quad_vote quad_ballot(bool yes, MSIM_HERE) { return quad_vote((uint)msim::vote(MSIM_BALLOT, 4, yes, msim_line, msim_place)); }
-MSIM_INLINE bool quad_all(bool yes, MSIM_HERE) { return msim::vote(MSIM_ALL, 4, yes, msim_line, msim_place); }
-MSIM_INLINE bool quad_any(bool yes, MSIM_HERE) { return msim::vote(MSIM_ANY, 4, yes, msim_line, msim_place); }
-MSIM_INLINE bool quad_is_first(MSIM_HERE) { return msim::vote(MSIM_IS_FIRST, 4, true, msim_line, msim_place); }
+MSIM_INLINE simd_vote simd_ballot(bool yes, MSIM_HERE) { return simd_vote(msim::vote(MSIM_BALLOT, 32, yes, here)); }
+MSIM_INLINE simd_vote simd_active_threads_mask(MSIM_HERE) { return simd_vote(msim::vote(MSIM_ACTIVE_MASK, 32, true, here)); }
+MSIM_INLINE bool simd_all(bool yes, MSIM_HERE) { return msim::vote(MSIM_ALL, 32, yes, here); }
+MSIM_INLINE bool simd_any(bool yes, MSIM_HERE) { return msim::vote(MSIM_ANY, 32, yes, here); }
+MSIM_INLINE bool simd_is_first(MSIM_HERE) { return msim::vote(MSIM_IS_FIRST, 32, true, here); }
+MSIM_INLINE quad_vote quad_ballot(bool yes, MSIM_HERE) { return quad_vote((uint)msim::vote(MSIM_BALLOT, 4, yes, here)); }
+MSIM_INLINE bool quad_all(bool yes, MSIM_HERE) { return msim::vote(MSIM_ALL, 4, yes, here); }
+MSIM_INLINE bool quad_any(bool yes, MSIM_HERE) { return msim::vote(MSIM_ANY, 4, yes, here); }
+MSIM_INLINE bool quad_is_first(MSIM_HERE) { return msim::vote(MSIM_IS_FIRST, 4, true, here); }
 
 }  // namespace metal
 

@@ -12,7 +12,7 @@
 #define kernel
 
 #define MSIM_INLINE inline __attribute__((always_inline, nodebug))
-#define MSIM_HERE unsigned msim_line = __builtin_LINE(), const char *msim_place = __builtin_FILE()
+#define MSIM_HERE msim::location here = {__builtin_LINE(), __builtin_FILE()}
 
 #define METAL_FUNC inline __attribute__((always_inline))
 #define __METAL_VERSION__ 310
@@ -65,6 +65,14 @@ typedef __bf16 bfloat;
 #define M_LOG10E_F 0.43429448190325182765f
 #define M_SQRT2_F 1.41421356237309504880f
 #define M_SQRT1_2_F 0.70710678118654752440f
+
+namespace msim {
+/* Where a function of the shim is called from: a default argument, evaluated at the call. */
+struct location {
+    unsigned line;
+    const char *place;
+};
+}  // namespace msim
 
 namespace metal {
 
