@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from metalsim.ir import Block, Function, Instruction, Module, read_callee, split_arguments, vector_shape
 from metalsim.operations import ATOMIC, BARRIER, FREE, LOAD, STORE, THREAD_MEMORY, Classifier
-from metalsim.values import PointerOrigins, first_name, result_type
+from metalsim.values import Addresses, PointerOrigins, first_name, result_type
 
 # Weights that only decide which of a block's paths is the critical one; prices come from the chip.
 ORDERING_CYCLES = {
@@ -26,6 +26,7 @@ ORDERING_CYCLES = {
 _ORDERING_DEFAULT = 4
 _ORDERING_THREADGROUP_LOAD = 30
 _WIDEST_ACCESS_BYTES = 16
+_LINE_BYTES = 128
 _REGISTER_HALVES = {"float": 2, "half": 1, "bfloat": 1, "i64": 4, "ptr": 4, "i16": 1, "i8": 1, "i1": 0}
 
 
@@ -43,6 +44,8 @@ class BlockProfile:
         chain_sites: sites of the loads and atomics on that path.
         awaited_sites: sites of loads in other blocks whose results are first used here.
         sites: every site of the block.
+        neighbours: the same sites, grouped; those of a group lie within one cache line of each other
+            (they differ by a constant), so that they fetch the same lines.
         registers: 32-bit registers alive at once, an estimate from the IR's own order.
     """
 
@@ -55,6 +58,7 @@ class BlockProfile:
     chain_sites: tuple[int, ...] = ()
     awaited_sites: tuple[int, ...] = ()
     sites: tuple[int, ...] = ()
+    neighbours: tuple[tuple[int, ...], ...] = ()
     registers: int = 0
 
 
@@ -94,6 +98,7 @@ def profile_function(
     classifier = Classifier(function, origins)
     loads = _AwaitedLoads(function, classifier, sites_of_line)
     registers = _registers_alive(function, classifier)
+    addresses = Addresses(module, classifier.definitions)
     profiles = []
     for number, block in enumerate(function.blocks):
         walk = _BlockWalk(classifier, sites_of_line, loads.consumed_in_own_block)
@@ -113,10 +118,35 @@ def profile_function(
                 chain_sites=chain_sites,
                 awaited_sites=tuple(sorted(loads.awaited[number])),
                 sites=tuple(sites),
+                neighbours=_neighbours(block, sites_of_line, addresses),
                 registers=registers[number],
             )
         )
     return profiles
+
+
+def _neighbours(
+    block: Block, sites_of_line: Mapping[int, tuple[int, ...]], addresses: Addresses
+) -> tuple[tuple[int, ...], ...]:
+    """The block's sites in groups of at most one cache line's span."""
+    known: dict[tuple[str, ...], list[tuple[int, int]]] = defaultdict(list)
+    for instruction in block.instructions:
+        for site in sites_of_line.get(instruction.first_line, ()):
+            if instruction.opcode not in {"load", "store"}:
+                known[(f"site {site}",)].append((0, site))
+                continue
+            parts = split_arguments(instruction.body)
+            address = addresses.of(first_name(parts[1]))
+            known[address.terms].append((address.offset, site))
+    groups: list[list[int]] = []
+    for members in known.values():
+        start = None
+        for offset, site in sorted(members):
+            if start is None or offset - start >= _LINE_BYTES:
+                start = offset
+                groups.append([])
+            groups[-1].append(site)
+    return tuple(tuple(group) for group in groups)
 
 
 class _BlockWalk:

@@ -207,9 +207,16 @@ class _Residency:
 
 @dataclass(frozen=True)
 class _Caches:
-    """Which level serves the launch's device traffic, in bytes of lines over the whole launch."""
+    """The launch's device traffic at each level.
 
-    l1: float
+    Attributes:
+        l1_cycles: cycles of one core's L1, one line or one ``l1-bandwidth`` of data at a time.
+        l2, slc, dram: bytes of lines that cross each level.
+        load_latency_cycles: mean over the levels that serve the lines.
+        note: the shares in words.
+    """
+
+    l1_cycles: float
     l2: float
     slc: float
     dram: float
@@ -268,16 +275,18 @@ def _residency(counters: Counters, chip: ChipModel) -> _Residency:
 
 def _caches(counters: Counters, chip: ChipModel, residency: _Residency) -> _Caches:
     """Bytes each level passes and the mean latency of a device load."""
-    crossing_l1 = max(counters.device_line_bytes, counters.compulsory_bytes)
     compulsory, footprint = counters.compulsory_bytes, counters.footprint_bytes
-    repeated, shared = crossing_l1 - compulsory, compulsory - footprint
+    merged = max(counters.merged_line_bytes, compulsory)
+    crossing_l1 = max(counters.device_line_bytes, merged)
+    repeated, shared = merged - compulsory, compulsory - footprint
     resident = min(residency.threadgroups, residency.busiest)
-    working_set = compulsory / max(1, counters.shape.threadgroups) * resident
+    window = counters.window_lines * chip["cache-line"] * counters.shape.simd_groups_per_threadgroup
+    working_set = resident * min(window, compulsory / max(1, counters.shape.threadgroups))
     l1_hits = min(1.0, chip["l1-bytes-per-core"] / working_set) if working_set else 1.0
     l2_share = min(1.0, chip["l2-bytes"] / footprint) if footprint else 1.0
     slc_share = min(1.0, chip["slc-bytes"] / footprint) if footprint else 1.0
     caches = {
-        "L1": repeated * l1_hits,
+        "L1": crossing_l1 - merged + repeated * l1_hits,
         "L2": repeated * (1 - l1_hits) + shared * l2_share,
         "SLC": shared * max(0.0, slc_share - l2_share),
         "DRAM": footprint + shared * (1 - max(slc_share, l2_share)),
@@ -290,11 +299,11 @@ def _caches(counters: Counters, chip: ChipModel, residency: _Residency) -> _Cach
     }
     served = sum(caches.values())
     latency = sum(caches[level] * latencies[level] for level in caches) / served if served else 0.0
-    lines = counters.device_line_bytes / chip["cache-line"] / max(1.0, counters.device_accesses)
-    latency += max(0.0, lines - 1) * chip["cache-line"] / chip["l1-bandwidth"]
+    requested = counters.device_bytes_read + counters.device_bytes_written
+    l1_cycles = max(merged / chip["cache-line"], requested / chip["l1-bandwidth"])
     shares = ", ".join(f"{level} {100 * caches[level] / served:.0f} %" for level in caches) if served else "none"
     return _Caches(
-        l1=crossing_l1,
+        l1_cycles=l1_cycles,
         l2=compulsory + repeated * (1 - l1_hits),
         slc=footprint + shared * (1 - l2_share),
         dram=caches["DRAM"],
@@ -314,7 +323,7 @@ def _bandwidth(counters: Counters, chip: ChipModel, residency: _Residency, cache
         "DRAM": caches.dram / (nominal * chip["attainable-bandwidth-fraction"]),
         "SLC": caches.slc / (nominal * chip["slc-bandwidth-ratio"]),
         "L2": chip.microseconds(caches.l2 * on_busiest_core / chip["l2-bandwidth"]),
-        "L1": chip.microseconds(caches.l1 * on_busiest_core / chip["l1-bandwidth"]),
+        "L1": chip.microseconds(caches.l1_cycles * on_busiest_core),
         "threadgroup memory": chip.microseconds(threadgroup_cycles * on_busiest_core),
     }
     narrowest = max(times, key=lambda name: times[name])
@@ -345,8 +354,12 @@ def _latency(counters: Counters, chip: ChipModel, residency: _Residency, caches:
         BARRIER: 0.0,
     }
 
+    simd_groups = max(1, counters.shape.threadgroups * counters.shape.simd_groups_per_threadgroup)
+    transfer = (caches.l1_cycles + caches.l2 / chip["l2-bandwidth"]) / simd_groups
+
     def cycles(chain: Chain) -> tuple[float, float]:
-        return chain.cycles(latencies), chain.steps.get(BARRIER, 0.0) * barrier
+        own_data = transfer if chain.steps.get(DEVICE_LOAD) else 0.0
+        return chain.cycles(latencies) + own_data, chain.steps.get(BARRIER, 0.0) * barrier
 
     longest, mean = cycles(counters.longest_chain), cycles(counters.mean_chain)
     in_waves = mean[0] * residency.waves, mean[1] * residency.waves

@@ -125,7 +125,10 @@ class Counters:
         device_bytes_read, device_bytes_written: bytes that lanes asked for.
         device_accesses: SIMD-group loads, stores and atomics of device memory.
         device_line_bytes: bytes of distinct lines per SIMD-group access: what crosses L1.
-        load_line_bytes: the part of ``device_line_bytes`` that loads and atomics cause.
+        merged_line_bytes: the same with neighbouring accesses of a block counted once, as they fetch
+            the same lines: what L1 must find or fetch.
+        window_lines: lines that a SIMD-group touches in one execution of a typical block; what L1 must
+            hold per SIMD-group so that the next execution finds them.
         compulsory_bytes: bytes of distinct lines per threadgroup: what crosses L2 at least.
         compulsory_read_bytes: the part that is read.
         footprint_bytes: bytes of lines that the launch touches at all: what crosses DRAM at least;
@@ -151,7 +154,8 @@ class Counters:
     device_bytes_written: float
     device_accesses: float
     device_line_bytes: float
-    load_line_bytes: float
+    merged_line_bytes: float
+    window_lines: float
     compulsory_bytes: float
     compulsory_read_bytes: float
     footprint_bytes: float
@@ -201,7 +205,7 @@ def count(sites: Sequence[Site], blocks: Sequence[BlockProfile], raw: RunCounts,
     executed = raw.block_counts.sum(axis=(0, 2), dtype=np.float64)
     issued = issues.sum(axis=(0, 2))
     lines = (groups["device_lines_read"].sum() + groups["device_lines_written"].sum()) * LINE_BYTES * scale
-    loads = np.array([site.kind != "store" for site in sites], dtype=bool)
+    merged, window = _merged_lines(blocks, totals)
     slots = float((issued * [sum(block.operations.values()) for block in blocks]).sum()) * shape.simd_width
     work = float((executed * [sum(block.operations.values()) for block in blocks]).sum())
     return Counters(
@@ -217,7 +221,8 @@ def count(sites: Sequence[Site], blocks: Sequence[BlockProfile], raw: RunCounts,
         device_bytes_written=float(groups["device_bytes_written"].sum()) * scale,
         device_accesses=float(totals["device_simd_accesses"].sum()) * scale,
         device_line_bytes=float(totals["device_lines"].sum()) * LINE_BYTES * scale,
-        load_line_bytes=float(totals["device_lines"][loads].sum()) * LINE_BYTES * scale,
+        merged_line_bytes=merged * LINE_BYTES * scale,
+        window_lines=window,
         compulsory_bytes=float(lines),
         compulsory_read_bytes=float(groups["device_lines_read"].sum()) * LINE_BYTES * scale,
         footprint_bytes=float(min(lines, shape.buffer_bytes)),
@@ -271,6 +276,21 @@ def _arithmetic(blocks: Sequence[BlockProfile], executed: NDArray[np.float64]) -
             if is_floating_arithmetic(name):
                 total += amount * (2 if name.endswith("-fma") else 1) * float(executed[block.index])
     return total
+
+
+def _merged_lines(blocks: Sequence[BlockProfile], totals: NDArray[Any]) -> tuple[float, float]:
+    """Lines with neighbours counted once; lines per execution of a block, weighted by its traffic."""
+    merged = weighted = 0.0
+    for block in blocks:
+        traffic = window = 0.0
+        for group in block.neighbours:
+            lines = [float(totals[site]["device_lines"]) for site in group]
+            accesses = [float(totals[site]["device_simd_accesses"]) for site in group]
+            traffic += max(lines)
+            window += max(line / access if access else 0.0 for line, access in zip(lines, accesses, strict=True))
+        merged += traffic
+        weighted += traffic * window
+    return merged, weighted / merged if merged else 0.0
 
 
 class _ChainSteps:

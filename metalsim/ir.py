@@ -62,7 +62,7 @@ class Instruction:
 
     def incoming(self) -> list[tuple[str, str]]:
         """``(value, block)`` pairs of a phi; values are names or constants as text."""
-        _, end = read_type(self.body, _skip_words(self.body, _FAST_MATH))
+        _, end = read_type(self.body, skip_words(self.body, FAST_MATH_FLAGS))
         return [(value, block) for value, block in _PHI_ENTRY.findall(self.body[end:])]
 
 
@@ -113,10 +113,8 @@ class Module:
         return _size_and_alignment(type_text.strip(), self.structs)[0]
 
 
-_FAST_MATH = frozenset(
-    {"fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"}
-)  # words between an opcode and its type
-FAST_MATH_FLAGS = _FAST_MATH
+FAST_MATH_FLAGS = frozenset({"fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"})
+"""Words between an opcode and its type that relax floating-point rules."""
 
 
 def read_module(text: str) -> Module:
@@ -235,7 +233,7 @@ def strip_metadata(text: str) -> str:
     return text.rstrip()
 
 
-def _skip_words(text: str, words: frozenset[str]) -> int:
+def skip_words(text: str, words: frozenset[str]) -> int:
     """Position after the leading ``words`` of ``text``."""
     position = 0
     while True:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from metalsim.ir import FAST_MATH_FLAGS, Function, Instruction, read_type, split_arguments, vector_shape
+from metalsim.ir import (
+    FAST_MATH_FLAGS,
+    Function,
+    Instruction,
+    Module,
+    read_type,
+    skip_words,
+    split_arguments,
+    vector_shape,
+)
 
 _ANY_NAME = re.compile(r'[%@](?:"(?:[^"\\]|\\.)*"|[-a-zA-Z$._0-9]+)')
 _CASTS = frozenset(
@@ -74,6 +84,57 @@ def _pointer_sources(instruction: Instruction) -> list[str]:
     if instruction.opcode in {"bitcast", "addrspacecast", "freeze"}:
         return _ANY_NAME.findall(body.split(" to ")[0])[:1]
     return []
+
+
+@dataclass(frozen=True)
+class Address:
+    """A pointer as base and variable parts plus a constant.
+
+    Attributes:
+        terms: what varies, equal for two pointers only if they differ by a constant.
+        offset: constant bytes.
+    """
+
+    terms: tuple[str, ...]
+    offset: int
+
+
+class Addresses:
+    """Addresses of a function's pointers, to see which accesses are neighbours."""
+
+    def __init__(self, module: Module, definitions: dict[str, Instruction]) -> None:
+        self._module = module
+        self._definitions = definitions
+
+    def of(self, pointer: str) -> Address:
+        """The address of the pointer named ``pointer``."""
+        definition = self._definitions.get(pointer)
+        if definition is None or definition.opcode != "getelementptr":
+            return Address((pointer,), 0)
+        parts = split_arguments(definition.body)
+        if len(parts) != 3:
+            return Address((pointer,), 0)
+        element, _ = read_type(parts[0], skip_words(parts[0], _SKIPPED_WORDS))
+        size = self._module.byte_size(element)
+        base = self.of(first_name(parts[1]))
+        terms, constant = self._index(parts[2].rsplit(None, 1)[-1])
+        scaled = tuple(f"{size}*{term}" for term in terms)
+        return Address((*base.terms, *scaled), base.offset + constant * size)
+
+    def _index(self, name: str) -> tuple[tuple[str, ...], int]:
+        """Variable part and constant of an index."""
+        if name.lstrip("-").isdigit():
+            return (), int(name)
+        definition = self._definitions.get(name)
+        body = definition.body if definition else ""
+        if definition and definition.opcode in {"sext", "zext"}:
+            return self._index(first_name(body))
+        if definition and (definition.opcode == "add" or body.startswith("disjoint ")):
+            last = split_arguments(body)[-1]
+            if last.lstrip("-").isdigit():
+                terms, constant = self._index(first_name(body))
+                return terms, constant + int(last)
+        return (name,), 0
 
 
 _SKIPPED_WORDS = FAST_MATH_FLAGS | frozenset(
