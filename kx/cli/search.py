@@ -29,7 +29,8 @@ def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit
     key, no GPU and no Mac: the metalsim back end estimates times for the chip's profile.
     """
     from kgraph.graph import KnowledgeGraph
-    from kx.cli.session import opened_retriever
+    from kx.cli.knowledge import open_index
+    from retrieval.ranking import Retriever
     from search.engine import Budget
     from search.session import SearchOptions, start_search
 
@@ -42,8 +43,8 @@ def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit
     )
     options = SearchOptions(kernel, chip, backend, budget, seed, limit_s)
     graph = KnowledgeGraph.open(home)
-    with opened_retriever(home, graph) as retriever:
-        run, result = start_search(home, graph, retriever, options, Watcher())
+    with open_index(home, graph) as index:
+        run, result = start_search(home, graph, Retriever(graph, index), options, Watcher())
     _report(run, result, as_json)
 
 
@@ -57,15 +58,16 @@ def resume(run: str, as_json: bool) -> None:
     shown again.
     """
     from kgraph.graph import KnowledgeGraph
-    from kx.cli.session import opened_retriever
+    from kx.cli.knowledge import open_index
+    from retrieval.ranking import Retriever
     from search.run_store import open_run
     from search.session import options_of, resume_search
 
     home = Home.from_environment()
     options_of(open_run(home, run))
     graph = KnowledgeGraph.open(home)
-    with opened_retriever(home, graph) as retriever:
-        opened, result = resume_search(home, graph, retriever, run, Watcher())
+    with open_index(home, graph) as index:
+        opened, result = resume_search(home, graph, Retriever(graph, index), run, Watcher())
     _report(opened, result, as_json)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import metalsim
 from kx.errors import DataMalformed
 from metalsim.cost import ChipModel, Estimate, estimate
-from metalsim.counters import Counters, count_launch
+from metalsim.counters import Counters, LaunchShape, count
 from metalsim.model import Argument, CompileFailure, DType, Limits, MlxKernel
 from search.backends import CheckedRun, Chip, TimedRun
 from search.expressions import evaluate
@@ -78,16 +79,30 @@ class Machine:
             complete = complete and sample is None
             result = self._launch(stage, case, "counted", tensors, seed, sample)
             tensors.update(result.outputs)
-            counters = count_launch(self._compile(stage, case, "counted"), result)
+            counters = self._count(stage, case, tensors, result)
             estimates.append((counters, estimate(counters, model)))
         outputs = {spec.name: tensors[spec.name] for spec in self._outputs()}
         return TimedRun(self._total(case, estimates), outputs, complete)
+
+    def _count(self, stage: Stage, case: Case, tensors: Arrays, result: metalsim.RunResult) -> Counters:
+        compiled = self._compile(stage, case, "counted")
+        names = {*stage.inputs, *(spec.name for spec in stage.outputs)}
+        shape = LaunchShape(
+            threads=math.prod(_geometry(stage.grid, case.dims)),
+            threadgroups=result.threadgroups_total,
+            threads_per_threadgroup=result.threads_per_threadgroup,
+            buffer_bytes=sum(tensors[name].nbytes for name in names),
+            simd_width=self._limits().simd_width,
+        )
+        if result.raw is None:
+            raise DataMalformed(f"stage {stage.name} was run without counters")
+        return count(compiled.sites, compiled.blocks, result.raw, shape)
 
     def _total(self, case: Case, estimates: list[tuple[Counters, Estimate]]) -> WorkloadTime:
         """Stages follow one another, so their times and parts add up."""
         parts: dict[str, float] = {}
         for _, item in estimates:
-            for name, value in item.parts.items():
+            for name, value in asdict(item.parts).items():
                 key = name.removesuffix("_us")
                 parts[key] = parts.get(key, 0.0) + value
         total = sum(item.time_us for _, item in estimates)
@@ -217,6 +232,16 @@ def _totals(estimates: list[tuple[Counters, Estimate]]) -> dict[str, float]:
     """The counters worth keeping with an outcome, summed over stages."""
     totals: dict[str, float] = {}
     for counters, _ in estimates:
-        for name, value in counters.summary().items():
+        kept = {
+            "device_bytes_read": counters.device_bytes_read,
+            "device_bytes_written": counters.device_bytes_written,
+            "device_line_bytes": counters.device_line_bytes,
+            "threadgroup_bytes": counters.threadgroup_bytes,
+            "barriers": counters.barriers,
+            "shuffles": counters.shuffles,
+            "arithmetic_operations": counters.arithmetic_operations,
+            "transcendental_operations": counters.transcendental_operations,
+        }
+        for name, value in kept.items():
             totals[name] = totals.get(name, 0.0) + value
     return totals
