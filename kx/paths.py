@@ -58,10 +58,10 @@ def write_atomically(path: Path, text: str) -> None:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+            Path(temporary).unlink()
         raise
 
 
@@ -71,7 +71,7 @@ def exclusive(lock_file: Path) -> Iterator[None]:
     import fcntl
 
     lock_file.parent.mkdir(parents=True, exist_ok=True)
-    with open(lock_file, "w", encoding="utf-8") as stream:
+    with lock_file.open("w", encoding="utf-8") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         try:
             yield
