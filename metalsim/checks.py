@@ -215,7 +215,5 @@ def limit_findings(limits: Limits, *, threads: int, threadgroup_bytes: int, buff
             )
         )
     if buffers > limits.max_buffers:
-        findings.append(
-            Finding("buffer-count", f"{buffers} buffer arguments; the limit is {limits.max_buffers}")
-        )
+        findings.append(Finding("buffer-count", f"{buffers} buffer arguments; the limit is {limits.max_buffers}"))
     return tuple(findings)

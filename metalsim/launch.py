@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
@@ -75,8 +76,9 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 @cache
 def _library(path: Path) -> tuple[ctypes.CDLL, threading.Lock]:
     if sys.platform == "linux":
-        # Kernels are linked without libm; glibc's own is found through the global scope.
-        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+        # Kernels are linked without libm: glibc's is put into the global scope, musl's is part of its libc.
+        with contextlib.suppress(OSError):
+            ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(path))
     library.msim_run.argtypes = [ctypes.POINTER(Launch)]
     library.msim_run.restype = ctypes.c_int

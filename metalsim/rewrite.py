@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from metalsim.tokens import Token, tokenize
@@ -109,32 +110,40 @@ def _statement_end(tokens: list[Token], index: int) -> int:
     return len(tokens)
 
 
-def _split_declaration(tokens: list[Token]) -> tuple[str, list[list[Token]]]:
-    """``(type, declarators)`` of ``float a[2][3], b``: the first name before ``[``, ``,`` or the end."""
+def _top_level(tokens: list[Token]) -> Iterator[tuple[int, str]]:
+    """Index and text of the tokens outside brackets and template arguments; brackets that open are included.
+
+    After the first ``[`` or ``=`` angle signs are comparisons.
+    """
     depth = angle = 0
-    pieces: list[list[Token]] = [[]]
-    for token in tokens:
-        text = token.text if token.counts else ""
-        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text, 0)
-        if depth == 0 and len(pieces) == 1:
-            angle += {"<": 1, ">": -1}.get(text, 0)
-        if text == "," and depth == 0 and angle == 0:
-            pieces.append([])
-        else:
-            pieces[-1].append(token)
-    first = pieces[0]
-    depth = angle = 0
-    name = -1
-    for i, token in enumerate(first):
+    in_type = True
+    for i, token in enumerate(tokens):
         if not token.counts:
             continue
-        if token.text in "<>" and depth == 0:
-            angle += 1 if token.text == "<" else -1
-        elif angle == 0 and token.text in ("[", "=", "{", "("):
-            break
-        elif angle == 0 and token.kind == "name":
+        text = token.text
+        if depth == 0 and in_type and text in ("<", ">"):
+            angle += 1 if text == "<" else -1
+            continue
+        if depth == 0 and angle == 0:
+            yield i, text
+            in_type = in_type and text not in ("[", "=", "{")
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text, 0)
+
+
+def _split_declaration(tokens: list[Token]) -> tuple[str, list[list[Token]]]:
+    """``(type, declarators)`` of ``float a[2][3], b``: the first name before ``[``, ``,`` or the end."""
+    name = -1
+    commas = []
+    for i, text in _top_level(tokens):
+        if text == ",":
+            commas.append(i)
+        elif not commas and text in ("[", "=", "{"):
+            commas.append(-1)
+        elif not commas and tokens[i].kind == "name":
             name = i
-    return _text_of(first[:name]), [first[name:], *pieces[1:]]
+    starts = [name, *(i + 1 for i in commas if i >= 0)]
+    ends = [*(i for i in commas if i >= 0), len(tokens)]
+    return _text_of(tokens[:name]), [tokens[i:j] for i, j in zip(starts, ends, strict=True)]
 
 
 def _declarator(rewriting: _Rewriting, tokens: list[Token]) -> _Declarator | None:
@@ -163,13 +172,10 @@ def _shared_array(number: int, type_text: str, declarator: _Declarator) -> str:
 
 def _is_variable(inner: list[Token]) -> bool:
     """Whether a declaration makes variables in threadgroup memory, rather than pointers or functions."""
-    angle = 0
-    for token in inner:
-        text = token.text if token.counts else ""
-        angle += {"<": 1, ">": -1}.get(text, 0)
+    for _, text in _top_level(inner):
         if text in ("[", "=", "{"):
             return True
-        if angle == 0 and text in ("*", "&", "("):
+        if text in ("*", "&", "("):
             return False
     return True
 

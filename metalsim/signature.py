@@ -115,9 +115,7 @@ def input_space(shape: tuple[int, ...]) -> Space:
 def _input_parameters(argument: Argument, source: str, first_buffer: int) -> list[Parameter]:
     name, token = argument.name, _TYPE_TOKENS[argument.dtype]
     space = input_space(argument.shape)
-    declaration = (
-        f"const constant {token}& {name}" if space == "value" else f"const {space} {token}* {name}"
-    )
+    declaration = f"const constant {token}& {name}" if space == "value" else f"const {space} {token}* {name}"
     parameters = [Parameter(name, "input", declaration, name, space, first_buffer)]
     helpers: tuple[tuple[Role, str, Space], ...] = (
         ("shape", "const constant int* {}", "constant"),
@@ -166,9 +164,7 @@ def make_signature(kernel: MlxKernel) -> Signature:
         parameters += _input_parameters(argument, kernel.source, len(parameters))
     for argument in kernel.outputs:
         declaration = f"device {_TYPE_TOKENS[argument.dtype]}* {argument.name}"
-        parameters.append(
-            Parameter(argument.name, "output", declaration, argument.name, "device", len(parameters))
-        )
+        parameters.append(Parameter(argument.name, "output", declaration, argument.name, "device", len(parameters)))
     for name, (kind, _) in ATTRIBUTES.items():
         if name in kernel.source:
             parameters.append(Parameter(name, "attribute", f"{kind} {name}", "", "value", -1))
@@ -212,9 +208,7 @@ def metal_text(kernel: MlxKernel, signature: Signature) -> str:
     lines += [kernel.source.rstrip("\n"), "}"]
     if signature.template:
         instance = f"{signature.function}<{', '.join(signature.template_values)}>"
-        lines.append(
-            f'template [[host_name("{signature.function}")]] [[kernel]] decltype({instance}) {instance};'
-        )
+        lines.append(f'template [[host_name("{signature.function}")]] [[kernel]] decltype({instance}) {instance};')
     return "\n".join(lines) + "\n"
 
 

@@ -140,6 +140,15 @@ static void run_threadgroups(msim_launch *launch) {
     }
 }
 
+/* Bytes of the structures shared with Python, to notice when the two descriptions drift apart. */
+void msim_struct_bytes(uint32_t bytes[5]) {
+    bytes[0] = sizeof(msim_buffer_spec);
+    bytes[1] = sizeof(msim_event);
+    bytes[2] = sizeof(msim_launch);
+    bytes[3] = sizeof(msim_site_counts);
+    bytes[4] = sizeof(msim_group_counts);
+}
+
 /* Run the launch; 0 when memory for it could not be had, else 1. Not reentrant: statics hold threadgroup memory. */
 int msim_run(msim_launch *launch) {
     uint64_t total = 1;

@@ -63,9 +63,7 @@ class Launcher:
 
     def failure(self, source: str, header: str = "", **template: int | bool | str) -> tuple[str, ...]:
         """Messages of a body over ``x`` (64 floats) and ``out`` (64 floats) that must not compile."""
-        kernel = self.kernel(
-            source, {"x": np.zeros(64, np.float32)}, {"out": ("float32", (64,))}, header, template
-        )
+        kernel = self.kernel(source, {"x": np.zeros(64, np.float32)}, {"out": ("float32", (64,))}, header, template)
         compiled = compile_kernel(kernel, mode=self.mode, cache=self.cache)
         assert isinstance(compiled, CompileFailure)
         return compiled.messages

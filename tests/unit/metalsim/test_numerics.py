@@ -20,7 +20,9 @@ def sample(dtype: DType, *shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal(shape).astype(numpy_dtype(dtype))
 
 
-def assert_close(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], dtype: DType, roundings: int = 2) -> None:
+def assert_close(
+    actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], dtype: DType, roundings: int = 2
+) -> None:
     tolerance = roundings * EPSILON[dtype]
     np.testing.assert_allclose(actual.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
 
@@ -90,9 +92,7 @@ for (uint i = thread_index_in_threadgroup; i < columns; i += size)
 @pytest.mark.parametrize("columns", [5, 257])
 def test_softmax_of_rows(launch: Launcher, dtype: DType, columns: int) -> None:
     x = sample(dtype, 3, columns)
-    result = launch(
-        SOFTMAX, {"x": x}, {"out": (dtype, x.shape)}, grid=3 * 96, threadgroup=96, template={"T": dtype}
-    )
+    result = launch(SOFTMAX, {"x": x}, {"out": (dtype, x.shape)}, grid=3 * 96, threadgroup=96, template={"T": dtype})
     assert result.findings == ()
     wide = np.exp(x.astype(np.float64))
     assert_close(result.outputs["out"], wide / wide.sum(1, keepdims=True), dtype)
@@ -128,9 +128,7 @@ for (ushort step = 1; step < 32; step *= 2) {
 out[i] = T(B);
 """
     a, b = sample(dtype, 64, seed=1), sample(dtype, 64, seed=2)
-    result = launch(
-        source, {"a": a, "b": b}, {"out": (dtype, (64,))}, grid=64, threadgroup=32, template={"T": dtype}
-    )
+    result = launch(source, {"a": a, "b": b}, {"out": (dtype, (64,))}, grid=64, threadgroup=32, template={"T": dtype})
     assert result.findings == ()
     expected = np.zeros(64)
     for start in (0, 32):
@@ -276,7 +274,11 @@ const device float4* rows = (const device float4*)x; o[23] = int(rows[1].w) + in
 
 
 def test_literals_without_suffix_are_float(launch: Launcher) -> None:
-    source = "out[0] = x[0] * 0.1 == x[0] * 0.1f ? 1 : 0; out[1] = int(sizeof(1.0h));\n#define HALF .5\nout[2] = sizeof(HALF);"
+    source = """\
+out[0] = x[0] * 0.1 == x[0] * 0.1f ? 1 : 0; out[1] = int(sizeof(1.0h));
+#define HALF .5
+out[2] = sizeof(HALF);
+"""
     result = launch(source, {"x": sample("float32", 8)}, {"out": ("int32", (3,))}, grid=1, threadgroup=1)
     np.testing.assert_array_equal(result.outputs["out"], [1, 2, 4])
 
