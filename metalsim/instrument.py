@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metalsim.blocks import BlockProfile, profile_function
-from metalsim.ir import Block, Function, Instruction, Module, read_callee, read_module, read_type, split_arguments
+from metalsim.ir import MEMORY_CALL, Block, Function, Instruction, Module, read_callee, read_module, read_type, split_arguments
 from metalsim.values import PointerOrigins
 
 SiteKind = Literal["load", "store", "atomic"]
@@ -28,7 +28,6 @@ _USER_FILES = ("body", "header")
 _BROKEN_PROMISES = re.compile(
     r"\s(?:memory\([^)]*\)|nosync|willreturn|speculatable|nofree|readnone|readonly|writeonly|argmemonly)(?=[\s}])"
 )
-_MEMORY_INTRINSIC = re.compile(r"^llvm\.(memcpy|memmove|memset)\.")
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class _Rewriter:
             return [self._access(kind, pointer, f"i32 {size}", size)]
         if opcode == "call":
             callee, arguments = read_callee(instruction.body)
-            match = _MEMORY_INTRINSIC.match(callee)
+            match = MEMORY_CALL.match(callee)
             if match:
                 return self._memory_intrinsic(match[1], arguments, origins)
         return []

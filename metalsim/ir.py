@@ -358,3 +358,7 @@ def _struct_size(text: str, structs: dict[str, str]) -> tuple[int, int]:
         offset = -(-offset // alignment) * alignment + size
         widest = max(widest, alignment)
     return -(-offset // widest) * widest, widest
+
+
+MEMORY_CALL = re.compile(r"^(?:llvm\.)?(memcpy|memmove|memset)(?:\.|$)")
+"""Callees that move or fill memory: the intrinsics, and the library calls into which sanitizer passes turn them."""

@@ -18,7 +18,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
-from metalsim.ir import Function, Instruction, read_callee, read_type, split_arguments, vector_shape
+from metalsim.ir import MEMORY_CALL, Function, Instruction, read_callee, read_type, split_arguments, vector_shape
 from metalsim.values import PointerOrigins, first_name, operand_element, result_type, used_lanes
 
 FREE = "free"
@@ -230,7 +230,7 @@ class Classifier:
             return self._runtime_call(callee, arguments, instruction)
         if _FREE_CALLS.match(callee):
             return Operation(FREE)
-        if re.match(r"llvm\.mem(cpy|move|set)\.", callee):
+        if MEMORY_CALL.match(callee):
             if self.is_interface(first_name(arguments[0])):
                 return Operation(FREE)
             length = arguments[2].split()[-1]
@@ -282,10 +282,11 @@ class Classifier:
         if user.opcode == "store" and offset == _REQUEST_OPERATION_OFFSET:
             stored = re.match(r"i32 (\d+), ptr ", user.body)
             return int(stored[1]) if stored and first_name(user.body) == name else -1
-        if user.opcode == "call" and "@llvm.memset." in user.body:
-            _, arguments = read_callee(user.body)
+        callee, arguments = read_callee(user.body) if user.opcode == "call" else ("", [])
+        match = MEMORY_CALL.match(callee)
+        if match and match[1] == "memset":
             length = arguments[2].split()[-1]
-            if first_name(arguments[0]) == name and arguments[1] == "i8 0" and length.isdigit():
+            if first_name(arguments[0]) == name and arguments[1].endswith(" 0") and length.isdigit():
                 covered = range(offset, offset + int(length))
                 return 0 if _REQUEST_OPERATION_OFFSET in covered else -1
         return -1
