@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metalsim.blocks import BlockProfile, profile_function
-from metalsim.ir import MEMORY_CALL, Block, Function, Instruction, Module, read_callee, read_module, read_type, split_arguments
+from metalsim.ir import (
+    MEMORY_CALL,
+    Block,
+    Function,
+    Instruction,
+    Module,
+    read_callee,
+    read_module,
+    read_type,
+    split_arguments,
+)
 from metalsim.values import PointerOrigins
 
 SiteKind = Literal["load", "store", "atomic"]
