@@ -35,6 +35,14 @@ def test_scan_is_served_by_what_helps_a_scan(curated):
     assert not slugs & NOT_SCAN
 
 
+def test_what_a_concept_requires_serves_the_same_kernel_classes(curated):
+    """Otherwise a planner for that class could never put it in place."""
+    for concept in curated.concepts():
+        for slug in concept.requires:
+            missing = set(concept.kernel_classes) - set(curated.concept(slug).kernel_classes)
+            assert not missing, (concept.slug, slug, missing)
+
+
 def test_an_unknown_concept_names_its_neighbours(curated):
     with pytest.raises(UnknownName, match="exp2-trick"):
         curated.concept("exp2-trik")
