@@ -37,8 +37,12 @@ def synchronize(graph: KnowledgeGraph, index: Index) -> bool:
 
 def curated_entries(graph: KnowledgeGraph) -> list[Entry]:
     """Entries of the curated knowledge: concepts, primitives, mappings, constraints, patterns, assertions."""
+    shown_by: dict[str, list[str]] = {}
+    for primitive in graph.primitives("cuda"):
+        for slug in primitive.concepts:
+            shown_by.setdefault(slug, []).append(primitive.label)
     return [
-        *map(_concept_entry, graph.concepts()),
+        *(_concept_entry(concept, shown_by.get(concept.slug, [])) for concept in graph.concepts()),
         *map(_primitive_entry, graph.primitives()),
         *map(_mapping_entry, graph.mappings()),
         *map(_constraint_entry, graph.constraints()),
@@ -60,8 +64,8 @@ def source_entries(graph: KnowledgeGraph, record: SourceRecord) -> list[Entry]:
     labels = {primitive.iri: primitive.label for primitive in graph.primitives()}
     used = [labels[iri] for iri, _ in record.primitives if iri in labels]
     kernels = [
-        _kernel_entry(record, name, line, [e for e in record.evidence if e.kernel == name], used)
-        for name, line in record.kernels
+        _kernel_entry(record, number, [e for e in record.evidence if e.kernel == name], used)
+        for number, (name, _) in enumerate(record.kernels)
     ]
     seen = [
         _evidence_entry(record, number, evidence, graph.concept(evidence.concept))
@@ -70,9 +74,10 @@ def source_entries(graph: KnowledgeGraph, record: SourceRecord) -> list[Entry]:
     return [*kernels, *seen]
 
 
-def _concept_entry(concept: Concept) -> Entry:
+def _concept_entry(concept: Concept, shown_by: list[str]) -> Entry:
     text = _sentences(
         concept.definition,
+        _listing("Shown by", shown_by),
         _listing("Serves", concept.kernel_classes),
         _listing("Relieves", concept.bottlenecks),
         _listing("Requires", concept.requires),
@@ -122,14 +127,15 @@ def _assertion_entry(assertion: Assertion) -> Entry:
     return Entry(assertion.iri, "assertion", assertion.label, text, CURATED)
 
 
-def _kernel_entry(record: SourceRecord, name: str, line: int, evidence: list[Evidence], primitives: list[str]) -> Entry:
+def _kernel_entry(record: SourceRecord, number: int, evidence: list[Evidence], primitives: list[str]) -> Entry:
+    name, line = record.kernels[number]
     concepts = tuple(dict.fromkeys(item.concept for item in evidence))
     text = _sentences(
         f"CUDA kernel in {record.file}, line {line}",
         _listing("Uses", concepts),
         _listing("Primitives of the file", primitives),
     )
-    iri = f"{record.iri}:kernel:{line}"
+    iri = f"{record.iri}:kernel:{number}"
     return Entry(iri, "kernel", f"{name} ({record.file}:{line})", text, record.iri, concepts)
 
 

@@ -33,13 +33,13 @@ class FusionWeights:
 
     dense: float = 1.0
     lexical: float = 0.8
-    graph: float = 0.7
-    smoothing: float = 20.0
+    graph: float = 1.0
+    smoothing: float = 30.0
     depth: int = 60
     seeds: int = 8
     step_decay: float = 0.5
     repeat_decay: float = 0.85
-    kind_decay: float = 0.95
+    kind_decay: float = 0.92
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ _SHOWN_CHARACTERS = 400
 
 @click.command()
 @click.argument("text", nargs=-1, required=True)
-@click.option("-n", "--limit", type=click.IntRange(1, 200), default=8, show_default=True, help="How many hits at most.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="How many hits at most."
+)
 @json_option
 def query(text: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find what the graph knows about a question in words.
