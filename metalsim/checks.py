@@ -101,7 +101,9 @@ class Reporter:
                 key = (*key[:3], region)
             earlier = merged.get(key)
             merged[key] = replace(earlier, count=earlier.count + finding.count) if earlier else finding
-        return tuple(merged.values())[:max_findings]
+        # A race often causes uninitialized reads: the cause comes first.
+        found = sorted(merged.values(), key=lambda finding: finding.kind == "uninitialized-read")
+        return tuple(found[:max_findings])
 
     def _finding(self, event: Event) -> Finding:
         kind = EventKind(event.kind)

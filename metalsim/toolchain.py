@@ -57,7 +57,7 @@ _KERNEL_FLAGS = (
 # The attribute of the address sanitizer keeps the optimizer from hoisting loads out of their branch,
 # which would look like races and uninitialized reads; its own hooks are switched off.
 _NO_SPECULATION = (
-    "-fno-sanitize=all", "-fsanitize=kernel-address",
+    "-fno-sanitize=all", "-Xclang", "-fsanitize=kernel-address",
     *(part for flag in ("instrument-reads", "instrument-writes", "instrument-atomics", "stack", "globals")
       for part in ("-mllvm", f"-asan-{flag}=0")),
 )  # fmt: skip
@@ -231,7 +231,10 @@ def compiler_version(compiler: tuple[str, ...]) -> str:
     """First line of the compiler's ``--version``."""
     if shutil.which(compiler[0]) is None:
         raise CompilerMissing(f"cannot start the compiler {compiler[0]!r}: not found", _HINT)
-    done = run_compiler((*compiler, "--version"))
+    with tempfile.TemporaryDirectory() as folder:
+        # Without a home folder in the environment zig asks to be told where its cache is, even for this.
+        caches = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
+        done = run_compiler((*compiler, "--version"), environment=os.environ | caches)
     if done.returncode != 0 or "clang" not in done.stdout:
         raise CompilerMissing(f"{' '.join(compiler)!r} is not clang", _HINT)
     return done.stdout.splitlines()[0]

@@ -6,6 +6,8 @@
 
 extern void msim_entry(void);
 
+enum { STACK_COLORS = 61 };
+
 static void *mapping;
 static size_t mapping_bytes;
 
@@ -50,7 +52,8 @@ bool msim_make_stacks(uint32_t count, uint64_t bytes) {
         if (mprotect((void *)low, stack, PROT_READ | PROT_WRITE) != 0) return false;
         msim.threads[i].stack_low = low;
         msim.threads[i].stack_high = low + stack;
-        msim.threads[i].stack_pointer = first_frame(low + stack);
+        /* Tops at the same page offset would all fall into the same few cache sets. */
+        msim.threads[i].stack_pointer = first_frame(low + stack - i % STACK_COLORS * 64);
     }
     return true;
 }

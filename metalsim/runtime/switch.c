@@ -19,7 +19,8 @@ __asm__(".text\n"
         "  popq %r12\n"
         "  popq %rbx\n"
         "  popq %rbp\n"
-        "  ret\n");
+        "  popq %rcx\n" /* a jump: the return predictor would be wrong every time */
+        "  jmpq *%rcx\n");
 #elif defined(__aarch64__)
 /* x30 (the return address) lies at offset 88 of the frame; fibers.c relies on it. */
 __asm__(".text\n"
@@ -51,7 +52,7 @@ __asm__(".text\n"
         "  ldp d12, d13, [sp, #128]\n"
         "  ldp d14, d15, [sp, #144]\n"
         "  add sp, sp, #160\n"
-        "  ret\n");
+        "  br x30\n"); /* a jump: the return predictor would be wrong every time */
 #else
 #error "metalsim runs on x86-64 and aarch64"
 #endif

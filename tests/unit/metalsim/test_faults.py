@@ -7,6 +7,7 @@ import pytest
 
 from metalsim import Limits
 from tests.unit.metalsim.launching import Launcher, seen
+from tests.unit.metalsim.test_numerics import SOFTMAX
 
 N = 64
 X = {"x": np.arange(N, dtype=np.float32)}
@@ -174,6 +175,18 @@ atomic_fetch_add_explicit((device atomic<float>*)out + int(x[i]) / 16, 1.0, memo
     result = launch(source, X, {"out": ("float32", (4,))}, grid=N, threadgroup=8, init_value=0.0)
     assert result.findings == ()
     np.testing.assert_array_equal(result.outputs["out"], np.full(4, 16, np.float32))
+
+
+@pytest.mark.parametrize("which", range(SOFTMAX.count("threadgroup_barrier")))
+def test_every_barrier_of_a_softmax_is_missed_when_it_is_gone(launch: Launcher, which: int) -> None:
+    parts = SOFTMAX.split("threadgroup_barrier(mem_flags::mem_threadgroup);")
+    source = "threadgroup_barrier(mem_flags::mem_threadgroup);".join(parts[: which + 1]) + ";".join(
+        ["", "threadgroup_barrier(mem_flags::mem_threadgroup);".join(parts[which + 1 :])]
+    )
+    x = {"x": np.random.default_rng(0).standard_normal((1, 100)).astype(np.float32)}
+    options = {"grid": 96, "threadgroup": 96, "template": {"T": "float32"}}
+    result = launch(source, x, {"out": ("float32", (1, 100))}, **options)
+    assert "threadgroup-race" in {f.kind for f in result.findings}
 
 
 def test_device_memory_within_a_threadgroup(launch: Launcher) -> None:
