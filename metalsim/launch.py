@@ -201,6 +201,30 @@ def _execute(compiled: CompiledKernel, launch: Launch) -> None:
         raise EnvironmentLacking("not enough memory to simulate the launch", "use smaller arrays or fewer threads")
 
 
+def _simulate(
+    compiled: CompiledKernel,
+    buffers: _Buffers,
+    chosen: npt.NDArray[np.uint64],
+    geometry: Geometry,
+    grid: tuple[int, int, int],
+    seed: int,
+) -> tuple[Launch, list[Event], RawCounts | None]:
+    """Run the chosen threadgroups; the finished launch, what the runtime noticed, and the counts."""
+    table, events = buffers.table(), (Event * _EVENT_CAPACITY)()
+    launch = Launch(
+        buffers=table, buffer_count=len(buffers.names), groups=chosen.ctypes.data, group_count=len(chosen),
+        seed=seed, stack_bytes=STACK_BYTES, events=events, event_capacity=_EVENT_CAPACITY,
+        site_count=len(compiled.sites), block_count=len(compiled.blocks), checked=compiled.mode == "checked",
+        grid=grid, threadgroup=geometry.threadgroup,
+    )  # fmt: skip
+    counters = None
+    if compiled.mode == "counted":
+        counters = _Counters(compiled, chosen, element_count(geometry.threadgroup))
+        counters.attach(launch)
+    _execute(compiled, launch)
+    return launch, events[: launch.event_count], counters.raw() if counters else None
+
+
 def run(  # noqa: PLR0913
     compiled: CompiledKernel,
     inputs: Mapping[str, Array],
@@ -248,23 +272,9 @@ def run(  # noqa: PLR0913
         findings = limit_findings(limits, threads=requested, threadgroup_bytes=0, buffers=len(buffers.names))
         return RunResult(buffers.outputs, findings[:max_findings], None, total, 0, threads, 0)
 
-    table, events = buffers.table(), (Event * _EVENT_CAPACITY)()
-    launch = Launch(
-        buffers=table, buffer_count=len(buffers.names), groups=chosen.ctypes.data, group_count=len(chosen),
-        seed=seed, stack_bytes=STACK_BYTES, events=events, event_capacity=_EVENT_CAPACITY,
-        site_count=len(compiled.sites), block_count=len(compiled.blocks), checked=compiled.mode == "checked",
-        grid=grid, threadgroup=size,
-    )  # fmt: skip
-    counters = _Counters(compiled, chosen, threads) if compiled.mode == "counted" else None
-    if counters is not None:
-        counters.attach(launch)
-    _execute(compiled, launch)
+    launch, events, raw = _simulate(compiled, buffers, chosen, Geometry(groups, size), grid, seed)
     reporter = Reporter(compiled.sites, buffers.names, Geometry(groups, size))
-    found = limit_findings(
-        limits, threads=requested, threadgroup_bytes=launch.threadgroup_bytes, buffers=len(buffers.names)
-    )
-    found += reporter.findings(events[: launch.event_count], max_findings)
-    return RunResult(
-        buffers.outputs, found[:max_findings], counters.raw() if counters else None, total, len(chosen), threads,
-        launch.threadgroup_bytes,
-    )  # fmt: skip
+    declared = int(launch.threadgroup_bytes)
+    found = limit_findings(limits, threads=requested, threadgroup_bytes=declared, buffers=len(buffers.names))
+    found += reporter.findings(events, max_findings)
+    return RunResult(buffers.outputs, found[:max_findings], raw, total, len(chosen), threads, declared)
