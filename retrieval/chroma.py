@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 
 _COLLECTION = "entries"
 # Chroma's defaults (100, 100, 16) miss up to one in eight of the 60 nearest once entries have been
-# replaced a few times; these miss none of 700 in tests/unit/retrieval/test_chroma.py.
-_HNSW: CreateHNSWConfiguration = {"space": "cosine", "ef_construction": 400, "ef_search": 800, "max_neighbors": 48}
+# replaced a few times; with these, one in a thousand at most (tests/unit/retrieval/test_chroma.py).
+# One thread, so that the same entries give the same graph and the same answers.
+_HNSW: CreateHNSWConfiguration = {
+    "space": "cosine",
+    "ef_construction": 400,
+    "ef_search": 800,
+    "max_neighbors": 48,
+    "num_threads": 1,
+}
 
 
 class ChromaStore:
