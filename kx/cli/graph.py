@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,11 @@ def sparql(select: str, as_json: bool) -> None:
 )  # fmt: skip
 def export(output: Path | None, form: str) -> None:
     """Write all named graphs in a standard form."""
-    text = _open().dataset().serialize(format=form)
+    dataset = _open().dataset()
+    with warnings.catch_warnings():
+        # rdflib 7's own serializers call a method of its datasets that it has deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        text = dataset.serialize(format=form)
     if output is None:
         print_text(text)
     else:
