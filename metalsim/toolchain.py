@@ -49,6 +49,8 @@ _KERNEL_FLAGS = (
     "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection",
     "-fno-strict-aliasing",
     "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-unroll-runtime=false",
+    # As on a GPU: 32-bit indices stay 32 bits wide.
+    "-mllvm", "-indvars-widen-indvars=false",
     "-fno-math-errno", "-ffp-contract=off",
     "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
     "-fno-caret-diagnostics", "-fno-color-diagnostics", "-ftemplate-backtrace-limit=0", "-ferror-limit=20",
@@ -61,10 +63,17 @@ _NO_SPECULATION = (
     *(part for flag in ("instrument-reads", "instrument-writes", "instrument-atomics", "stack", "globals")
       for part in ("-mllvm", f"-asan-{flag}=0")),
 )  # fmt: skip
+# A kernel that is counted should have the instructions that a GPU compiler makes, which unrolls loops of constant
+# length; one that is checked should compile fast. The IR is optimized in both; what is left is code generation.
+_MODE_FLAGS: dict[Mode, tuple[str, ...]] = {
+    "checked": ("-fsanitize=array-bounds",),
+    "counted": ("-mllvm", "-unroll-threshold=4000"),
+}
+_CODE_GENERATION: dict[Mode, str] = {"checked": "-O0", "counted": "-O1"}
 _RUNTIME_FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-fno-sanitize=all", "-w")
 # Blocks stay in the order of the source, since the lowest waiting call site goes first.
 _LINK_FLAGS = (
-    "-shared", "-nostdlib", "-O1", "-fPIC", "-fno-sanitize=all", "-fno-stack-protector", "-w",
+    "-shared", "-nostdlib", "-fPIC", "-fno-sanitize=all", "-fno-stack-protector", "-w",
     "-mllvm", "-disable-block-placement", "-mllvm", "-enable-tail-merge=0",
 )  # fmt: skip
 
@@ -153,16 +162,15 @@ class Toolchain:
         with tempfile.TemporaryDirectory(prefix="build-", dir=self._folder()) as name:
             folder = Path(name)
             (folder / "kernel.cpp").write_text(text, encoding="utf-8")
-            bounds = ("-fsanitize=array-bounds",) if mode == "checked" else ()
             triple = _TARGET.get(platform.machine().lower(), "aarch64-unknown-linux-gnu")
-            command = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *bounds, *self._machine(), f"-I{_INCLUDE}")
+            command = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *_MODE_FLAGS[mode], *self._machine(), f"-I{_INCLUDE}")
             done = self._run((*command, "-o", "kernel.ll", "kernel.cpp"), folder)
             if done.returncode != 0:
                 return CompileFailure(error_messages(done.stderr))
             instrumented = instrument((folder / "kernel.ll").read_text(encoding="utf-8"), mode=mode)
             (folder / "hooked.ll").write_text(instrumented.text, encoding="utf-8")
             undefined = ("-Wl,-undefined,dynamic_lookup",) if sys.platform == "darwin" else ()
-            link = (*_LINK_FLAGS, *self._machine(), *undefined, "-o", "kernel.so", "hooked.ll", str(runtime))
+            link = (*_LINK_FLAGS, _CODE_GENERATION[mode], *self._machine(), *undefined, "-o", "kernel.so", "hooked.ll", str(runtime))
             done = self._run(link, folder)
             if done.returncode != 0:
                 raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", _HINT)

@@ -65,7 +65,7 @@ def start_search(
     """
     task = load_task(options.kernel)
     chip = chip_for(graph, options.chip)
-    open_backend(options.backend, chip, home.cache, options.compiler)
+    open_backend(options.backend, chip, home.cache, options.compiler).require()
     knowledge = knowledge_for(graph, task, options)
     configuration = {
         "task": task.name,
@@ -102,6 +102,7 @@ def _search(home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run:
     options = options_of(run)
     task = load_task(options.kernel)
     chip = chip_for(graph, options.chip)
+    open_backend(options.backend, chip, home.cache, options.compiler).require()
     knowledge = Knowledge(
         concepts={concept.slug: concept for concept in graph.concepts()},
         evidence=dict(run.configuration["evidence"]),

@@ -59,6 +59,14 @@ class Backend(Protocol):
     name: str
     timing: Timing
 
+    def require(self) -> None:
+        """Make sure that this machine can run programs.
+
+        Raises:
+            EnvironmentLacking: it can't; says what is missing.
+        """
+        ...
+
     def prepare(self, program: Program, task: Task, cases: list[Case]) -> CompileFailed | None:
         """Compile for every element type and signature that ``cases`` need."""
         ...

@@ -13,6 +13,7 @@ from kx.errors import DataMalformed
 from metalsim.cost import ChipModel, Estimate, estimate
 from metalsim.counters import Counters, LaunchShape, count
 from metalsim.model import Argument, CompileFailure, DType, Limits, MlxKernel
+from metalsim.toolchain import compiler_version, default_compiler
 from search.backends import CheckedRun, Chip, TimedRun
 from search.expressions import evaluate
 from search.outcome import CompileFailed, Timing, WorkloadTime
@@ -41,6 +42,11 @@ class Machine:
     _program: Program | None = None
     _task: Task | None = None
     _compiled: dict[tuple[str, str, Any], Any] = field(default_factory=dict)
+
+    def require(self) -> None:
+        """See the protocol: a C++ compiler, and all figures that an estimate needs."""
+        compiler_version(self.compiler or default_compiler())
+        ChipModel.from_quantities(self.chip.quantities)
 
     def prepare(self, program: Program, task: Task, cases: list[Case]) -> CompileFailed | None:
         """See the protocol; twins are compiled with checks, workloads with counters."""

@@ -98,7 +98,7 @@ class WorkerPool:
             process = subprocess.Popen(
                 [sys.executable, "-m", "search.evaluation.worker", str(write_end)],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                pass_fds=(write_end,), start_new_session=True, env={}, cwd=_IMPORT_ROOT,
+                pass_fds=(write_end,), start_new_session=True, env=_worker_environment(), cwd=_IMPORT_ROOT,
             )  # fmt: skip
         except OSError as exc:
             os.close(read_end)
@@ -146,6 +146,11 @@ def _interpret(code: int, answer: bytes, complaint: bytes, seed: int) -> Evaluat
         kind = EnvironmentLacking if result["exit_code"] == EnvironmentLacking.exit_code else KxError
         raise kind(result["error"], result["hint"])
     return Evaluated(outcome_from_json(result["outcome"]), seed, float(result["seconds"]))
+
+
+def _worker_environment() -> dict[str, str]:
+    """Nothing but the named compiler: a candidate must not find keys or paths in its environment."""
+    return {name: os.environ[name] for name in ("METALSIM_CXX",) if name in os.environ}
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
