@@ -32,7 +32,7 @@ def test_sparql_answers_as_table_and_as_json(kx: Kx) -> None:
     ]
 
 
-@pytest.mark.filterwarnings("ignore:Dataset:DeprecationWarning")  # of rdflib's own parsers
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib's own parsers
 @pytest.mark.parametrize("form", ["trig", "nquads", "json-ld"])
 def test_export_writes_a_file_that_rdflib_reads(kx: Kx, tmp_path: Path, form: str) -> None:
     from rdflib import Dataset, Literal
