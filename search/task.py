@@ -64,7 +64,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Largest error allowed, relative to the reference's scale (``scale_error`` of the evaluation)."""
+    """Largest error allowed for outputs of one element type (``scale_error`` of ``search.evaluation.oracle``)."""
 
     relative: float
     reason: str
@@ -82,7 +82,7 @@ class Task:
         inputs, outputs: tensors.
         workloads: what is timed.
         twins: small cases that are checked, with every workload's structure and ragged lengths.
-        tolerances: per io dtype.
+        tolerances: per element type; an output is held to that of its own.
         property_ids: properties that every candidate must keep, run on ``property_case``.
         minimal_bytes, minimal_flops: expressions over the dimensions plus ``itemsize``: what no kernel
             can do without; the floor of any time.

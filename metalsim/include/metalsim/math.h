@@ -90,6 +90,7 @@ MSIM_BINARY(fmax, __builtin_fmaxf(x, y))
 MSIM_BINARY(fdim, x > y ? x - y : 0.0f)
 MSIM_BINARY(copysign, __builtin_copysignf(x, y))
 MSIM_BINARY(step, y < x ? 0.0f : 1.0f)
+MSIM_BINARY(divide, x / y)
 MSIM_BINARY(min, __builtin_fminf(x, y))
 MSIM_BINARY(max, __builtin_fmaxf(x, y))
 MSIM_TERNARY(fma, __builtin_fmaf(x, y, z))
@@ -216,8 +217,16 @@ template <class A, class B, class V = msim::common_vector<A, B>> MSIM_INLINE V c
     using metal::fmax; using metal::min; using metal::max; using metal::fma; using metal::clamp; \
     using metal::abs; using metal::ldexp; using metal::sincos; using metal::normalize; using metal::length; \
     using metal::distance;
-namespace precise { MSIM_MATH_NAMES using metal::mix; }
-namespace fast { MSIM_MATH_NAMES using metal::mix; }
+namespace precise { MSIM_MATH_NAMES using metal::mix; using metal::divide; }
+namespace fast {
+MSIM_MATH_NAMES using metal::mix;
+// Rounded as the exact division is; the flag tells the cost model that the GPU multiplies by a reciprocal.
+MSIM_INLINE float msim_fast_divide(float x, float y) {
+#pragma clang fp reciprocal(on)
+    return x / y;
+}
+MSIM_BINARY(divide, msim_fast_divide(x, y))
+}  // namespace fast
 
 }  // namespace metal
 

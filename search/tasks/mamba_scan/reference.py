@@ -49,21 +49,26 @@ def make_inputs(dims: Mapping[str, int], dtype: str, seed: int) -> Arrays:
     step = np.exp(rng.uniform(np.log(1e-3), np.log(0.1), channels))
     step = np.where(kinds == 1, np.exp(rng.uniform(np.log(8e-4), np.log(2e-3), channels)), step)
     bias = np.log(np.expm1(step))
-    spread = np.where(kinds == 1, 0.1, 0.5)[None, :, None]
-    delta = rng.normal(0.0, 1.0, (batches, channels, length)) * spread
-    beyond = (rng.random(delta.shape) < 0.02) & (kinds == 2)[None, :, None]
-    delta = np.where(beyond, rng.uniform(20.0, 45.0, delta.shape) - bias[None, :, None], delta)
     factor = rng.uniform(0.5, 1.5, channels) * np.where(kinds == 2, 50.0, 1.0)
-    u = rng.normal(0.0, 1.0, delta.shape) * np.where(beyond, 0.02, 1.0)
+
+    def normal(*shape: int) -> npt.NDArray[np.float32]:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    u, delta = normal(batches, channels, length), normal(batches, channels, length)
+    delta *= np.where(kinds == 1, 0.1, 0.5).astype(np.float32)[None, :, None]
+    for channel in np.flatnonzero(kinds == 2):
+        beyond = rng.random((batches, length), dtype=np.float32) < 0.02
+        delta[:, channel][beyond] = rng.uniform(20.0, 45.0, int(beyond.sum())) - bias[channel]
+        u[:, channel][beyond] *= 0.02
     io = io_type(dtype)
     return {
-        "u": u.astype(io),
-        "delta": delta.astype(io),
+        "u": u.astype(io, copy=False),
+        "delta": delta.astype(io, copy=False),
         "A": (-np.arange(1, states + 1)[None, :] * factor[:, None]).astype(np.float32),
-        "B": rng.normal(0.0, 1.0, (batches, states, length)).astype(io),
-        "C": rng.normal(0.0, 1.0, (batches, states, length)).astype(io),
-        "D": rng.normal(1.0, 0.5, channels).astype(np.float32),
-        "z": rng.normal(0.0, 1.5, delta.shape).astype(io),
+        "B": normal(batches, states, length).astype(io, copy=False),
+        "C": normal(batches, states, length).astype(io, copy=False),
+        "D": 1.0 + 0.5 * normal(channels),
+        "z": (np.float32(1.5) * normal(batches, channels, length)).astype(io, copy=False),
         "delta_bias": bias.astype(np.float32),
     }
 

@@ -86,7 +86,7 @@ def test_score_is_the_geometric_mean_of_speedups() -> None:
 def test_zeros_copies_and_nan_are_far_from_the_reference() -> None:
     reference = np.random.default_rng(0).normal(size=(3, 50)) * 1e-6
     assert scale_error(reference.astype(np.float32), reference)[0] < 1e-6
-    assert scale_error(np.zeros((3, 50), np.float32), reference)[0] > 1
+    assert scale_error(np.zeros((3, 50), np.float32), reference)[0] > 0.5
     unwritten = reference.astype(np.float32)
     unwritten[1, 7] = np.nan
     error, _, where = scale_error(unwritten, reference)
