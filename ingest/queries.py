@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ingest.registry import Finding
-from ingest.syntax import Assignment, Call, Function, Parameter, Span, SyntaxView, names_in, paths_in
+from ingest.syntax import Assignment, Function, Span, SyntaxView, names_in, paths_in
 
 SHARED_NAME = re.compile(r"(?:^|_)s?h?mem(?:_|$)|^s?mem_|shared|^s_?[A-Z]|smem")
 LOW_PRECISION = re.compile(
@@ -44,22 +44,18 @@ def assembled(view: SyntaxView, pattern: str, why: str, confidence: float = 0.95
 
 def definitions(view: SyntaxView, name: str, function: Function | None) -> list[Assignment]:
     """Assignments to a path inside a function."""
-    return [a for a in view.within(function, view.assignments) if a.name == name]
+    return view.assigned(function).get(name, [])
 
 
 def origins(view: SyntaxView, expression: str, function: Function | None, depth: int = 3) -> set[str]:
     """Paths that an expression depends on, through up to ``depth`` rounds of definitions."""
     known = paths_in(expression)
     frontier = set(known)
-    assigned = view.within(function, view.assignments)
+    assigned = view.assigned(function)
     for _ in range(depth):
-        fresh = {
-            path for a in assigned if a.name in frontier for path in paths_in(a.value)
-        } - known
-        if not fresh:
-            break
-        known |= fresh
-        frontier = fresh
+        found = {path for name in frontier for a in assigned.get(name, ()) for path in a.sources}
+        frontier = found - known
+        known |= frontier
     return known
 
 
@@ -84,19 +80,14 @@ def _remembered(
 
 
 def _find_shared(view: SyntaxView, function: Function | None) -> set[str]:
-    def visible(variable: Parameter) -> bool:
-        if function is None:
-            return True
-        owner = view.function_at(variable.start)
-        return owner is None or owner is function
-
-    names = {v.name for v in view.variables if v.shared and visible(v)}
-    if function is not None:
-        span = Span(function.head.start, function.body.start)
-        names |= {
-            v.name for v in view.variables
-            if span.holds(v.start) and SHARED_NAME.search(v.name) and (v.is_pointer or "uint32" in v.type or "&" in v.type)
-        }
+    names = {v.name for v in view.file_variables if v.shared}
+    if function is None:
+        return names | {v.name for v in view.variables if v.shared}
+    names |= {v.name for v in view.within_variables(function) if v.shared}
+    names |= {
+        v.name for v in view.parameters_of(function)
+        if SHARED_NAME.search(v.name) and (v.is_pointer or "uint32" in v.type or "&" in v.type)
+    }
     for assignment in view.within(function, view.assignments):
         if not (assignment.declares or assignment.operator == "=") or assignment.name in names:
             continue
@@ -115,8 +106,7 @@ def _find_global(view: SyntaxView, function: Function | None) -> set[str]:
     if function is None:
         return set()
     shared = shared_names(view, function)
-    span = Span(function.head.start, function.body.start)
-    names = {v.name for v in view.variables if span.holds(v.start) and v.is_pointer and v.name not in shared}
+    names = {v.name for v in view.parameters_of(function) if v.is_pointer and v.name not in shared}
     for assignment in view.within(function, view.assignments):
         if assignment.name in names or assignment.name in shared:
             continue
@@ -131,13 +121,3 @@ def device_functions(view: SyntaxView) -> list[Function]:
     """Functions that run on the GPU; all of them when the file marks none (a body for inclusion)."""
     marked = [f for f in view.functions if f.on_device]
     return marked or list(view.functions)
-
-
-def joined(*spans: Span) -> Span:
-    """Smallest span that covers all."""
-    return Span(min(s.start for s in spans), max(s.end for s in spans))
-
-
-def argument_names(call: Call) -> set[str]:
-    """Identifiers in a call's arguments."""
-    return {name for argument in call.arguments for name in names_in(argument)}

@@ -21,6 +21,8 @@ _CAST = re.compile(
     r"\b(?:reinterpret|static|const|dynamic)_cast\s*<[^;=]*?>\s*(?=\()"
     r"|\(\s*(?:const\s+|volatile\s+|unsigned\s+)*[A-Za-z_][\w:]*(?:\s+const)?\s*\*+\s*(?:__restrict__)?\s*\)"
 )
+_TEMPLATE_ARGUMENTS = re.compile(r"\s*<[\w\s:,*&<>()+\-/.!=|%]*?>(?=\s*\()")
+_OPENING = re.compile(r"\s*\(")
 _PATH = re.compile(r"[A-Za-z_]\w*(?:\s*(?:\.|->)\s*[A-Za-z_]\w*)*")
 
 
@@ -60,6 +62,11 @@ class Parameter:
     dimensions: tuple[str, ...] = ()
     shared: bool = False
     constant: bool = False
+
+    @property
+    def span(self) -> Span:
+        """Its declaration."""
+        return Span(self.start, self.end)
 
     @property
     def is_pointer(self) -> bool:
@@ -144,7 +151,12 @@ class Assignment:
     @property
     def feeds_itself(self) -> bool:
         """Whether the new value depends on the old one."""
-        return self.operator != "=" or self.name in paths_in(self.value)
+        return self.operator != "=" or self.name in self.sources
+
+    @cached_property
+    def sources(self) -> frozenset[str]:
+        """Paths that the value reads."""
+        return frozenset(paths_in(self.value))
 
 
 @dataclass(frozen=True)
@@ -279,6 +291,8 @@ class SyntaxView:
     defines: tuple[Define, ...] = ()
     error_count: int = 0
     _calls: dict[str, tuple[Call, ...]] = field(default_factory=dict, repr=False)
+    _assigned: dict[int, dict[str, list[Assignment]]] = field(default_factory=dict, repr=False)
+    _types: dict[tuple[str, int], str] = field(default_factory=dict, repr=False)
     _start_lists: dict[int, tuple[Sequence[_HasSpan], list[int]]] = field(default_factory=dict, repr=False)
     memory: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict, repr=False)
     _reached: dict[int, frozenset[str]] = field(default_factory=dict, repr=False)
@@ -325,13 +339,27 @@ class SyntaxView:
             self._reached[function.name_start] = frozenset(reached)
         return self._reached[function.name_start]
 
+    def inside(self, span: Span, items: Sequence[_Spanned]) -> list[_Spanned]:
+        """Items (in order of their spans) that start in a span."""
+        starts = self._starts(items)
+        first = bisect.bisect_left(starts, span.start)
+        return list(items[first : bisect.bisect_left(starts, span.end)])
+
     def within(self, function: Function | None, items: Sequence[_Spanned]) -> list[_Spanned]:
         """Items (in order of their spans) that start in a function's body; all of them for None."""
         if function is None:
             return list(items)
-        starts = self._starts(items)
-        first = bisect.bisect_left(starts, function.body.start)
-        return list(items[first : bisect.bisect_left(starts, function.body.end)])
+        return self.inside(function.body, items)
+
+    def assigned(self, function: Function | None) -> dict[str, list[Assignment]]:
+        """A function's assignments by the path that they write."""
+        key = function.name_start if function else -1
+        if key not in self._assigned:
+            table: dict[str, list[Assignment]] = defaultdict(list)
+            for assignment in self.within(function, self.assignments):
+                table[assignment.name].append(assignment)
+            self._assigned[key] = dict(table)
+        return self._assigned[key]
 
     def _starts(self, items: Sequence[_HasSpan]) -> list[int]:
         known = self._start_lists.get(id(items))
@@ -342,12 +370,16 @@ class SyntaxView:
 
     def within_variables(self, function: Function) -> list[Parameter]:
         """Variables declared in a function's body."""
-        first = bisect.bisect_left(self._variable_starts, function.body.start)
-        return list(self.variables[first : bisect.bisect_left(self._variable_starts, function.body.end)])
+        return self.inside(function.body, self.variables)
+
+    def parameters_of(self, function: Function) -> list[Parameter]:
+        """A function's parameters as variables."""
+        return self.inside(Span(function.head.start, function.body.start), self.variables)
 
     @cached_property
-    def _variable_starts(self) -> list[int]:
-        return [v.start for v in self.variables]
+    def file_variables(self) -> tuple[Parameter, ...]:
+        """Variables outside functions: globals and members."""
+        return tuple(v for v in self.variables if self.function_at(v.start) is None)
 
     def loops_around(self, offset: int) -> list[Loop]:
         """Loops whose body holds the offset, outermost first."""
@@ -368,23 +400,35 @@ class SyntaxView:
         return self._calls[pattern]
 
     def _find_calls(self, pattern: str) -> Iterator[Call]:
+        wanted = re.compile(pattern)
+        places = [(p, name) for name, found in self._called_names.items() if wanted.fullmatch(name) for p in found]
+        for start, name in sorted(places):
+            call = self._call_at(start, name)
+            if call is not None:
+                yield call
+
+    @cached_property
+    def _called_names(self) -> dict[str, list[int]]:
+        """Offsets of every name before an opening bracket, definitions left out."""
         defined = {f.name_start for f in self.functions}
-        for match in re.finditer(rf"(?<![\w#])(?:{pattern})(?!\w)", self.code):
-            if match.start() in defined:
-                continue
-            offset = match.end()
-            template = ""
-            angle = re.compile(r"\s*<[\w\s:,*&<>()+\-/.!=|%]*?>(?=\s*\()").match(self.code, offset)
-            if angle:
-                template, offset = angle.group().strip()[1:-1], angle.end()
-            opening = re.compile(r"\s*\(").match(self.code, offset)
-            if not opening:
-                continue
-            end = closing(self.code, opening.end() - 1)
-            before = re.search(r"[\w:.>\-]*$", self.code[max(0, match.start() - 80) : match.start()])
-            path = (before.group() if before else "") + match.group()
-            arguments = split_top(self.code[opening.end() : end - 1])
-            yield Call(match.group(), path, template, arguments, Span(match.start(), end))
+        table: dict[str, list[int]] = defaultdict(list)
+        for match in re.finditer(r"(?<![\w#])[A-Za-z_]\w*(?=\s*[<(])", self.code):
+            if match.start() not in defined:
+                table[match.group()].append(match.start())
+        return table
+
+    def _call_at(self, start: int, name: str) -> Call | None:
+        offset, template = start + len(name), ""
+        angle = _TEMPLATE_ARGUMENTS.match(self.code, offset)
+        if angle:
+            template, offset = angle.group().strip()[1:-1], angle.end()
+        opening = _OPENING.match(self.code, offset)
+        if not opening:
+            return None
+        end = closing(self.code, opening.end() - 1)
+        before = re.search(r"[\w:.>\-]*$", self.code[max(0, start - 80) : start])
+        path = (before.group() if before else "") + name
+        return Call(name, path, template, split_top(self.code[opening.end() : end - 1]), Span(start, end))
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -401,8 +445,19 @@ class SyntaxView:
 
     def type_of(self, name: str, function: Function | None) -> str:
         """Type under which a function sees a name (its own declarations first), or empty."""
-        candidates = self.variables_named.get(name.rsplit(".", 1)[-1], [])
-        if function is not None:
-            own = [v for v in candidates if function.head.start <= v.start < function.body.end]
-            candidates = own or [v for v in candidates if self.function_at(v.start) is None]
-        return candidates[0].type if candidates else ""
+        last = name.rsplit(".", 1)[-1]
+        key = (last, function.name_start if function else -1)
+        if key not in self._types:
+            candidates = self.variables_named.get(last, [])
+            if function is not None:
+                own = self.inside(Span(function.head.start, function.body.end), candidates)
+                candidates = own or [v for v in self._file_variables_named.get(last, [])]
+            self._types[key] = candidates[0].type if candidates else ""
+        return self._types[key]
+
+    @cached_property
+    def _file_variables_named(self) -> dict[str, list[Parameter]]:
+        table: dict[str, list[Parameter]] = defaultdict(list)
+        for variable in self.file_variables:
+            table[variable.name].append(variable)
+        return table

@@ -73,9 +73,7 @@ def _stage_names(view: SyntaxView, loop: Loop) -> dict[str, Span]:
     """Variables of a loop that name a stage: toggled, rotated, or the loop variable modulo the stages."""
     stages = {m.group("v"): Span(*m.span()) for m in view.search(_ROTATION, loop.span)}
     owner = view.function_at(loop.span.start)
-    for assignment in view.within(owner, view.assignments):
-        if not loop.span.holds(assignment.span.start):
-            continue
+    for assignment in view.inside(loop.span, view.assignments):
         if not re.search(r"\b(?:u?int\w*|unsigned|size_t|bool|auto|char|short|long)\b", view.type_of(assignment.name, owner)):
             continue
         taken = re.search(r"(?:%\s*(?:2\b|[\w:]*(?:[Ss]tage|STAGE|[Bb]uf|BUF|PIPE)\w*)|&\s*1\b|\^\s*1\b)", assignment.value)
@@ -87,9 +85,7 @@ def _stage_names(view: SyntaxView, loop: Loop) -> dict[str, Span]:
 def _alternating_stages(view: SyntaxView) -> Iterator[Finding]:
     for function in device_functions(view):
         shared = shared_names(view, function)
-        for loop in view.loops:
-            if not function.body.holds(loop.span.start):
-                continue
+        for loop in view.within(function, view.loops):
             for name, span in _stage_names(view, loop).items():
                 text = view.text(loop.body)
                 uses = len(re.findall(rf"\b{re.escape(name)}\b", text))
@@ -113,7 +109,7 @@ def _prefetch_in_loop(view: SyntaxView) -> Iterator[Finding]:
         owner = view.function_at(loop.span.start)
         if owner is None or not owner.on_device:
             continue
-        inside = [a for a in view.assignments if loop.body.holds(a.span.start)]
+        inside = view.inside(loop.body, view.assignments)
         for handover in inside:
             source = handover.value.strip()
             if not re.fullmatch(r"(?i)\w*(?:next|prefetch)\w*(?:\[[^\]]*\])*", source):

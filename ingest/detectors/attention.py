@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ingest.queries import called, definitions, device_functions, origins
 from ingest.registry import Finding, detector
-from ingest.syntax import Assignment, Call, Function, Span, SyntaxView, names_in, paths_in
+from ingest.syntax import Assignment, Branch, Call, Function, Span, SyntaxView, names_in, paths_in
 
 _EXPONENTIAL = r"(?:__expf|expf?|exp2f?|hexp2?|ptx_exp2|\w*exp2?_\w*|fast_exp\w*|__exp2f|ex2|\w+_exp2?f?)"
 _MAXIMUM = re.compile(r"\b(?:f?max[fs]?|fmaxf|__hmax2?|std::max|cuda::std::max|\w*[mM]ax\w*|reduce_max\w*)\s*(?:<[^;()]*>)?\s*\(")
@@ -24,8 +24,8 @@ def online_softmax(view: SyntaxView) -> Iterator[Finding]:
         states = _maximum_states(view, function)
         if not states:
             continue
-        for call in view.calls(_EXPONENTIAL):
-            if not function.body.holds(call.span.start) or not call.arguments:
+        for call in view.within(function, view.calls(_EXPONENTIAL)):
+            if not call.arguments:
                 continue
             pair = _previous_and_current(view, function, call, states)
             if pair and (scaled := _rescaled(view, function, call)):
@@ -41,17 +41,17 @@ def _maximum_states(view: SyntaxView, function: Function) -> set[str]:
     for a in local:
         if _MAXIMUM.search(a.value):
             states.add(a.name)
-        elif not a.declares and a.operator == "=":
-            for branch in view.branches:
-                compared = re.search(rf"[<>]=?", branch.condition) and a.name in paths_in(branch.condition)
-                if not branch.expression and compared and branch.consequence.holds(a.span.start):
-                    states.add(a.name)
-    for call in view.calls(r"reduce_max\w*|rowmax\w*"):
-        if function.body.holds(call.span.start) and len(call.arguments) > 1:
+    for branch in view.within(function, view.branches):
+        if not branch.expression and re.search(r"[<>]", branch.condition):
+            compared = paths_in(branch.condition)
+            replaced = view.inside(branch.consequence, view.assignments)
+            states |= {a.name for a in replaced if a.name in compared and not a.declares and a.operator == "="}
+    for call in view.within(function, view.calls(r"reduce_max\w*|rowmax\w*")):
+        if len(call.arguments) > 1:
             states |= paths_in(call.arguments[1])
     # A state stored back from the new maximum is a maximum too.
-    for _ in range(2):
-        states |= {a.name for a in local if paths_in(a.value) and paths_in(a.value) <= states and "." in a.name}
+    for _ in range(2 if states else 0):
+        states |= {a.name for a in local if a.sources and a.sources <= states and "." in a.name}
     return states
 
 
@@ -61,8 +61,8 @@ def _copies(view: SyntaxView, function: Function) -> dict[str, set[str]]:
     for a in view.within(function, view.assignments):
         if re.fullmatch(r"[\w.\s\[\]()>*+-]*", a.value) and not re.search(r"[*+/]", a.value):
             found.setdefault(a.name, set()).update(paths_in(re.sub(r"\[[^\]]*\]|\([^)]*\)", "", a.value)))
-    for call in view.calls(r"copy"):
-        if function.body.holds(call.span.start) and len(call.arguments) == 2:
+    for call in view.within(function, view.calls(r"copy")):
+        if len(call.arguments) == 2:
             for target in paths_in(call.arguments[1]):
                 found.setdefault(target, set()).update(paths_in(call.arguments[0]))
     return found
@@ -86,7 +86,7 @@ def _previous_and_current(
             reached = origins(view, current, function, depth=2) | copies.get(current, set())
             maxima = reached & states
             follows = any(
-                previous in paths_in(a.value) or grown & paths_in(a.value) or a.name in grown
+                previous in a.sources or grown & a.sources or a.name in grown
                 for a in view.within(function, view.assignments)
                 if a.name in maxima
             )
@@ -139,8 +139,8 @@ def causal_block_skipping(view: SyntaxView) -> Iterator[Finding]:
     """A bound of the loop over key or query blocks that leaves out the fully masked ones."""
     for function in device_functions(view):
         bounds = {
-            path for loop in view.loops if function.body.holds(loop.span.start)
-            for path in origins(view, f"{loop.header}", function, depth=1 if loop.kind == "for" else 1)
+            path for loop in view.within(function, view.loops)
+            for path in origins(view, loop.header, function, depth=1)
         }
         for a in view.within(function, view.assignments):
             if a.name not in bounds or not re.search(r"\bmin\b|\bmax\b|ceil_div|cdiv|/|\?", a.value):
@@ -154,21 +154,26 @@ def causal_block_skipping(view: SyntaxView) -> Iterator[Finding]:
 
 
 def _guarding(view: SyntaxView, a: Assignment) -> str:
-    for branch in view.branches:
+    for branch in _causal_branches(view, a):
         inside = branch.consequence.holds(a.span.start) or a.span.holds(branch.span.start)
-        if inside and _CAUSAL.search(branch.condition) and not view.text(branch.span).startswith("!"):
+        if inside and not view.text(branch.span).startswith("!"):
             return branch.condition
     return ""
 
 
+def _causal_branches(view: SyntaxView, a: Assignment) -> list[Branch]:
+    around = view.within(view.function_at(a.span.start), view.branches)
+    return [branch for branch in around if _CAUSAL.search(branch.condition)]
+
+
 def _guard_span(view: SyntaxView, a: Assignment) -> Span:
-    holding = [b.span for b in view.branches if b.consequence.holds(a.span.start) and _CAUSAL.search(b.condition)]
+    holding = [b.span for b in _causal_branches(view, a) if b.consequence.holds(a.span.start)]
     return Span(holding[-1].start, a.span.end) if holding else a.span
 
 
 def _skipping_branches(view: SyntaxView, function: Function) -> Iterator[Finding]:
-    for branch in view.branches:
-        if branch.expression or not function.body.holds(branch.span.start) or not view.loops_around(branch.span.start):
+    for branch in view.within(function, view.branches):
+        if branch.expression or not view.loops_around(branch.span.start):
             continue
         leaves = re.match(r"[\s{]*(?:break|continue)\s*;", view.text(branch.consequence))
         blocks = re.search(r"(?i)(?:block|tile|start|begin|first)\w*[^&|]*(?:>|<)[^&|]*(?:block|tile|end|last|row|q)\w*", branch.condition)
@@ -215,8 +220,8 @@ def recomputation(view: SyntaxView) -> Iterator[Finding]:
         backward = re.search(r"(?i)bwd|backward|_back\b|_back_|dq_?dk|dqdk|grad", around)
         if not backward:
             continue
-        for call in view.calls(rf"{_EXPONENTIAL}|scale_apply_exp2\w*"):
-            if function.body.holds(call.span.start) and re.search(r"(?i)lse|logsumexp|softmax_lse|row_stat", " ".join(call.arguments)):
+        for call in view.within(function, view.calls(rf"{_EXPONENTIAL}|scale_apply_exp2\w*")):
+            if re.search(r"(?i)lse|logsumexp|softmax_lse|row_stat", " ".join(call.arguments)):
                 yield Finding(call.span, f"{call.path} rebuilds probabilities from the stored log-sum-exp", 0.9)
         forward = next(iter(view.calls(r"\w*(?:scan_fwd|forward|silu|softplus)\w*|InclusiveScan\w*")), None)
         if forward and function.body.holds(forward.span.start) and re.search(r"(?i)dout|dy\b|grad", view.text(function.body)) and re.search(r"(?i)recomput|delta_a_exp|InclusiveScan", view.text(function.body)):

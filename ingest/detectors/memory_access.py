@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ingest.registry import Finding, detector
-from ingest.queries import assembled, called, first, mentions, origins
+from ingest.queries import assembled, called, definitions, first, mentions, origins
 from ingest.syntax import Function, Span, SyntaxView, names_in
 
 _WIDE_BUILTIN = (
@@ -99,8 +99,8 @@ def read_only_cache(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"ld\.global\.(?:\S+\.)?nc\b", "PTX {0}"),
     )
     for kernel in view.kernels:
-        for variable in view.variables:
-            if not kernel.head.holds(variable.start) or "__restrict__" not in variable.type:
+        for variable in view.parameters_of(kernel):
+            if "__restrict__" not in variable.type:
                 continue
             if re.match(r"const\b", variable.type) or re.search(r"\bconst\s*\*", variable.type):
                 span = Span(variable.start, variable.end)
@@ -214,7 +214,7 @@ def _guarded_fills(view: SyntaxView) -> Iterator[Finding]:
         owner = view.function_at(branch.span.start)
         if branch.expression or owner is None or not owner.on_device:
             continue
-        flagged = _bound_guard(branch.condition) or _is_bound_flag(view, branch.condition)
+        flagged = _bound_guard(branch.condition) or _is_bound_flag(view, owner, branch.condition)
         if not flagged:
             continue
         kept, fill = view.text(branch.consequence), view.text(branch.alternative)
@@ -226,18 +226,18 @@ def _guarded_fills(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(branch.span, f"replaces items with the identity where {branch.condition}", 0.85)
 
 
-def _is_bound_flag(view: SyntaxView, condition: str) -> bool:
+def _is_bound_flag(view: SyntaxView, function: Function, condition: str) -> bool:
     name = condition.strip().lstrip("!").strip()
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         return False
-    return any(a.name == name and _bound_guard(a.value) for a in view.assignments)
+    return any(_bound_guard(a.value) for a in definitions(view, name, function))
 
 
 def _stores_out(view: SyntaxView, function: Function, span: Span) -> bool:
     """Whether code in a span writes memory that other threads see; a local array is no such memory."""
     local = {v.name for v in view.within_variables(function) if v.dimensions and not v.shared}
-    for a in view.assignments:
-        if span.holds(a.span.start) and not a.declares and re.search(r"\[|\*", a.target):
+    for a in view.inside(span, view.assignments):
+        if not a.declares and re.search(r"\[|\*", a.target):
             base = a.name.split(".")[0]
             if base not in local and not re.search(r"-\s*\w*(?:INF|inf)", a.value) and not re.search(rf"&\s*\)?\s*{base}\b", view.text(function.head)) and f"(&{base})" not in re.sub(r"\s", "", view.text(function.head)):
                 return True

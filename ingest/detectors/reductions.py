@@ -72,8 +72,8 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
     )
     for function in device_functions(view):
         shared = shared_names(view, function)
-        for loop in view.loops:
-            if not function.body.holds(loop.span.start) or not re.search(r">>=\s*1|/=\s*2|>>\s*1|/\s*2", loop.update or view.text(loop.body)):
+        for loop in view.within(function, view.loops):
+            if not re.search(r">>=\s*1|/=\s*2|>>\s*1|/\s*2", loop.update or view.text(loop.body)):
                 continue
             text = view.text(loop.body)
             fold = [n for n in shared if re.search(rf"\b{re.escape(n)}\s*\[[^\]]*\]\s*(?:\+=|=[^;]*\b{re.escape(n)}\s*\[[^\]]*\+\s*)", text)]
@@ -86,22 +86,24 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
 def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
     """Each warp puts its running sums into shared memory; after a barrier one adds those of the others."""
     local = view.within(function, view.assignments)
+    sums = [a for a in local if a.operator == "+=" and names_in(a.value) & shared]
     running = {a.name for a in local if a.feeds_itself and view.loops_around(a.span.start)}
     for stored in local:
         if stored.name not in shared or stored.operator != "=" or stored.declares or not names_in(stored.value) & running:
             continue
         if not re.fullmatch(r"\s*[\w.]+(?:\s*\[[^\]]*\])*\s*", stored.value):
             continue
-        for added in local:
-            later = added.span.start > stored.span.end and added.operator == "+=" and stored.name in names_in(added.value)
+        for added in sums:
+            read = re.match(rf"\s*{re.escape(stored.name)}\s*\[[^*+]*$", added.value)
+            later = added.span.start > stored.span.end and read
             if later and re.search(r"__syncthreads|sync\(", view.text(Span(stored.span.end, added.span.start))):
                 yield Finding(Span(stored.span.start, added.span.end), f"partial {stored.value.strip()} meet in {stored.name} and are added after the barrier", 0.78)
 
 
 def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator[Finding]:
     """One value per warp put into shared memory, a barrier, then combined again."""
-    for branch in view.branches:
-        if not body.holds(branch.span.start) or not re.search(r"lane\w*\s*==\s*(?:0|WARP)|%\s*(?:32|WARP_SIZE|warpSize)\s*==\s*0|==\s*0", branch.condition):
+    for branch in view.inside(body, view.branches):
+        if not re.search(r"lane\w*\s*==\s*(?:0|WARP)|%\s*(?:32|WARP_SIZE|warpSize)\s*==\s*0|==\s*0", branch.condition):
             continue
         inner = view.text(branch.consequence)
         stored = re.search(r"\b(\w+)\s*\[\s*[^\]]*(?:warp|wid|/\s*32|>>\s*5|w_id)[^\]]*\]\s*(?:\.\w+\s*)?=\s*(\w+)", inner)

@@ -59,8 +59,8 @@ def block_scan(view: SyntaxView) -> Iterator[Finding]:
 
 
 def _scan_in_shared(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
-    for loop in view.loops:
-        if not function.body.holds(loop.span.start) or not re.search(r"<<=\s*1|\*=\s*2", loop.update):
+    for loop in view.within(function, view.loops):
+        if not re.search(r"<<=\s*1|\*=\s*2", loop.update):
             continue
         text = view.text(loop.body)
         stride = re.escape(loop.variable)
@@ -75,8 +75,8 @@ def _joined_warp_scans(view: SyntaxView, function: Function, shared: frozenset[s
     body = view.text(function.body)
     if not re.search(rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|\bWarpScan", body):
         return
-    for branch in view.branches:
-        if branch.expression or not function.body.holds(branch.span.start):
+    for branch in view.within(function, view.branches):
+        if branch.expression:
             continue
         last = re.search(r"==\s*(?:31|\(?\s*\w*(?:WARP|warp)\w*\s*-\s*1|kWarp\w*\s*-\s*1)", branch.condition)
         stored = re.search(r"\b(\w+)(?:\.\w+)?\s*\[[^\]]*\]\s*(?:\.\w+\s*)?=\s*[\w{(]", view.text(branch.consequence))
@@ -129,10 +129,10 @@ def chunked_scan_carry(view: SyntaxView) -> Iterator[Finding]:
     """A loop over chunks: each is scanned and continues from the prefix that the one before left."""
     for function in device_functions(view):
         shared = shared_names(view, function)
-        for loop in view.loops:
-            if function.body.holds(loop.span.start) and not loop.span.end > function.body.end:
+        for loop in view.within(function, view.loops):
+            if _SCAN_WORD.search(view.text(loop.body)):
                 yield from _carried(view, function, loop, shared)
-        yield from _carried_through_call(view, function)
+    yield from _carried_through_calls(view)
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
         callback = re.search(r"operator\s*\(\s*\)\s*\(\s*\w+\s+block_aggregate", text)
@@ -148,7 +148,7 @@ def _carried(view: SyntaxView, function: Function, loop: Loop, shared: frozenset
     text = view.text(loop.body)
     if not _SCAN_WORD.search(text) or re.search(r"<<=|>>=|[*/]=\s*2|[*/]\s*2\b", loop.update):
         return
-    inside = [a for a in view.assignments if loop.body.holds(a.span.start)]
+    inside = view.inside(loop.body, view.assignments)
     for update in inside:
         if update.declares or update.name == loop.variable or not _CARRY_NAME.search(update.name):
             continue
@@ -159,28 +159,31 @@ def _carried(view: SyntaxView, function: Function, loop: Loop, shared: frozenset
                           f"{update.name} carries the prefix from one step of the loop over {loop.variable or 'chunks'} to the next", 0.9)  # fmt: skip
 
 
-def _carried_through_call(view: SyntaxView, function: Function) -> Iterator[Finding]:
+def _carried_through_calls(view: SyntaxView) -> Iterator[Finding]:
     """The same with the chunk's work in a function: it reads and writes a state that its caller owns."""
     for step in view.functions:
-        text = view.text(step.body)
-        if step is function or not step.parameters or not _scans(view, step):
+        updates = [a for a in view.within(step, view.assignments) if not a.declares and _CARRY_NAME.search(a.name)]
+        updates = [a for a in updates if a.name.split(".")[0] in names_in(" ".join(step.parameters))]
+        if not updates or not _scans(view, step) or not _called_in_loop(view, step):
             continue
-        callers = [l for l in view.loops if function.body.holds(l.span.start)
-                   and re.search(rf"\b{re.escape(step.name)}\s*(?:<[^;()]*>)?\s*\(", view.text(l.body))]  # fmt: skip
-        for update in view.within(step, view.assignments):
-            owner = update.name.split(".")[0]
-            given = owner in names_in(" ".join(step.parameters)) and not update.declares
-            if callers and given and _CARRY_NAME.search(update.name):
-                last = update.name.split(".")[-1]
-                if len(re.findall(rf"\b{re.escape(last)}\b", text)) > 1:
-                    yield Finding(update.span, f"{update.name} carries the state from one {step.name} to the next", 0.88)
+        text = view.text(step.body)
+        for update in updates:
+            if len(re.findall(rf"\b{re.escape(update.name.split('.')[-1])}\b", text)) > 1:
+                yield Finding(update.span, f"{update.name} carries the state from one {step.name} to the next", 0.88)
+
+
+def _called_in_loop(view: SyntaxView, function: Function) -> bool:
+    return any(
+        not function.body.holds(call.span.start) and view.loops_around(call.span.start)
+        for call in view.calls(re.escape(function.name))
+    )
 
 
 def _scans(view: SyntaxView, function: Function) -> bool:
     """Whether a function scans, itself or in a function of the file that it calls."""
-    text = view.text(function.body)
-    called_here = [f for f in view.functions if f is not function and re.search(rf"\b{re.escape(f.name)}\s*[<(]", text)]
-    return bool(_SCAN_WORD.search(text)) or any(_SCAN_WORD.search(view.text(f.body)) for f in called_here)
+    reached = view.reached_from(function)
+    bodies = [function, *(f for f in view.functions if f.name in reached)]
+    return any(_SCAN_WORD.search(view.text(f.body)) for f in bodies)
 
 
 def _reads_before(view: SyntaxView, loop: Loop, update: Assignment) -> bool:

@@ -69,7 +69,7 @@ def grid_strides(view: SyntaxView) -> Iterator[tuple[Loop, str]]:
         step = loop.update
         if loop.kind != "for" or not step:
             variable = names_in(loop.condition)
-            inner = [a for a in view.assignments if loop.body.holds(a.span.start) and a.name in variable and a.feeds_itself]
+            inner = [a for a in view.inside(loop.body, view.assignments) if a.name in variable and a.feeds_itself]
             step = " ".join(f"{a.name} {a.operator} {a.value}" for a in inner)
         if re.search(r"\bgridDim\b|\bnum_blocks_in_grid\b|\bgrid_size\s*\(|\bgrid\.(?:size|num_threads)", step):
             yield loop, " ".join(step.split())

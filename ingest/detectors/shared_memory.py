@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ingest.registry import Finding, detector
 from ingest.queries import (
-    called, definitions, device_functions, first, global_names, mentions, shared_names,
+    SHARED_NAME, called, definitions, device_functions, first, global_names, mentions, shared_names,
 )  # fmt: skip
 from ingest.syntax import Function, Span, SyntaxView, names_in, paths_in
 
@@ -51,16 +51,16 @@ def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
     for a in view.within(function, view.assignments):
         if a.name not in shared or a.operator != "=" or a.declares or not re.search(r"\[|\*", a.target):
             continue
+        if any(other.feeds_itself for other in definitions(view, a.name, function)):
+            continue  # combined in place: scratch of a reduction or scan, no tile
         if _is_global_load(view, function, a.value, globals_) and _read_elsewhere(view, function, a.name, shared, a.span):
             yield Finding(a.span, f"{a.name} stages global data ({' '.join(a.value.split())[:60]}) and is read back after a barrier", 0.9)
     arrays = _shared_arrays(view, function, shared)
-    for call in view.calls(r"st_vec|store\w*|st_shared\w*|memcpy"):
-        filled = names_in(call.arguments[0]) & arrays if call.arguments and function.body.holds(call.span.start) else set()
+    for call in view.within(function, view.calls(r"st_vec|store\w*|st_shared\w*|memcpy")):
+        filled = names_in(call.arguments[0]) & arrays if call.arguments else set()
         if filled and any(names_in(argument) & globals_ for argument in call.arguments[1:]):
             yield Finding(call.span, f"{call.path} stages global data in {', '.join(sorted(filled))}", 0.85)
-    for call in view.calls(_COPY_CALL):
-        if not function.body.holds(call.span.start) or not call.arguments:
-            continue
+    for call in view.within(function, view.calls(_COPY_CALL)):
         destination = names_in(" ".join(call.arguments[:2])) & shared
         if destination:
             yield Finding(call.span, f"{call.path} fills {', '.join(sorted(destination))} from global memory", 0.85)
@@ -94,8 +94,8 @@ def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: 
 def _read_elsewhere(view: SyntaxView, function: Function, name: str, shared: frozenset[str], written: Span) -> bool:
     """Whether an array is read at another index than the one it was written at."""
     stem = {name}
-    for a in view.within(function, view.assignments):
-        if a.name == name and a.declares:
+    for a in definitions(view, name, function):
+        if a.declares:
             stem |= names_in(a.value) & shared
     written_index = re.sub(r"\s", "", "".join(re.findall(r"\[[^\[\]]*\]", view.text(written).split("=")[0])))
     for alias in stem:
@@ -135,8 +135,12 @@ def shared_memory_aliasing(view: SyntaxView) -> Iterator[Finding]:
 
 def _same_offset_views(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """Two names for the same base and offset of one raw buffer."""
-    raw = {v.name for v in view.variables if v.shared and re.search(r"\bchar\b|uint8_t|byte", v.type)}
-    raw &= names_in(view.text(function.body)) if function else set()
+    around = [*view.within_variables(function), *view.file_variables]
+    given = [v for v in view.parameters_of(function) if SHARED_NAME.search(v.name)]
+    raw = {v.name for v in around if v.shared} | {v.name for v in given}
+    raw = {v.name for v in [*around, *given] if v.name in raw and re.search(r"\bchar\b|uint8_t|byte", v.type)}
+    if not raw:
+        return
     seen: dict[str, list[tuple[str, Span]]] = defaultdict(list)
     for a in view.within(function, view.assignments):
         match = re.search(r"reinterpret_cast\s*<[^;]*?>\s*\(\s*(.*)\)\s*$", a.value.strip(), re.DOTALL) or re.search(
@@ -161,8 +165,8 @@ def _overlaid_tensors(view: SyntaxView) -> Iterator[Finding]:
 
 def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """An array used with its own type and, through a cast of its base, with another."""
-    for array in view.variables:
-        if not array.shared or not function.body.holds(array.start) or re.search(r"\bchar\b|uint8_t", array.type):
+    for array in view.within_variables(function):
+        if not array.shared or re.search(r"\bchar\b|uint8_t", array.type):
             continue
         base = rf"(?:{array.name}|&\s*{array.name}(?:\s*\[\s*0\s*\])+)"
         cast = next(view.search(rf"\(\s*(?P<t>\w+)\s*\*\s*\)\s*{base}(?!\s*\[)|reinterpret_cast\s*<\s*(?P<u>\w+)\s*\*\s*>\s*\(\s*{base}", function.body), None)
@@ -175,12 +179,12 @@ def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
 def _staging_reuse(view: SyntaxView) -> Iterator[Finding]:
     """A tile's memory passed on for another purpose: the buffer itself given to an output stage."""
     for function in view.kernels:
-        raw = [v for v in view.variables if v.shared and function.body.holds(v.start) and not any(v.dimensions)]
+        raw = [v for v in view.within_variables(function) if v.shared and not any(v.dimensions)]
         for array in raw:
             views = [a for a in view.within(function, view.assignments)
                      if re.search(rf"\b{array.name}\b", a.value) and a.declares and "+" not in a.value]  # fmt: skip
-            later = [c for c in view.calls(r"\w*(?:write|store|epilogue)\w*") if function.body.holds(c.span.start)
-                     and any(re.match(rf"\s*&?\s*{array.name}\b", x) for x in c.arguments)]  # fmt: skip
+            later = [c for c in view.within(function, view.calls(r"\w*(?:write|store|epilogue)\w*"))
+                     if any(re.match(rf"\s*&?\s*{array.name}\b", x) for x in c.arguments)]  # fmt: skip
             if views and later:
                 yield Finding(later[-1].span, f"{later[-1].path} reuses {array.name}, which held {views[0].name}", 0.75)
 
@@ -271,9 +275,8 @@ def _accumulating_vectors(view: SyntaxView) -> Iterator[Finding]:
 
 def _member_tiles(view: SyntaxView) -> Iterator[Finding]:
     """A state kept in a struct of arrays or vectors that device code updates element by element."""
-    for variable in view.variables:
-        owner = view.function_at(variable.start)
-        if owner is not None or variable.shared:
+    for variable in view.file_variables:
+        if variable.shared:
             continue
         inside = [a for a in view.aggregates if a.span.holds(variable.start)]
         arrayed = variable.dimensions and _numeric(variable.type) and "1" not in variable.dimensions

@@ -135,16 +135,16 @@ _WIDENING = re.compile(
 )
 
 
-def _low_names(view: SyntaxView, function: Function) -> set[str]:
-    """Names in a function that hold low-precision values, by declared type, template scalars included."""
-    halves = re.search(r"(?i)half|bf(?:loat)?16|fp8|fp16|e4m3", view.code)
+def _low_names(view: SyntaxView, function: Function, halves: bool) -> set[str]:
+    """Names in a function that hold low-precision values, by declared type.
+
+    Template scalars count where the file names a low-precision type at all (``halves``).
+    """
     scalars = {t.split()[-1] for t in function.template_parameters if re.match(r"(?:typename|class)\s+\w+$", t)}
     framework = {"scalar_t", "input_t", "weight_t", "floatX"} & view.names
     scalars = scalars | framework if halves else framework
     names = set()
-    for variable in view.variables:
-        if not function.head.start <= variable.start < function.body.end:
-            continue
+    for variable in [*view.parameters_of(function), *view.within_variables(function)]:
         kind = re.sub(r"\b(?:const|volatile|__restrict__|static|constexpr)\b|[*&]", " ", variable.type).split()
         if LOW_PRECISION.search(variable.type) and not re.search(r"\bu?int8_t\b|<", variable.type):
             names.add(variable.name)
@@ -163,9 +163,10 @@ def _converters(view: SyntaxView) -> set[str]:
 
 def _converted_accumulators(view: SyntaxView) -> Iterator[Finding]:
     converters = _converters(view)
+    halves = any(re.search(r"(?i)half|bf(?:loat)?16|fp8|fp16|e4m3", name) for name in view.names)
     for function in view.functions:
         if function.on_device:
-            yield from _sums_of_widened(view, function, _low_names(view, function), converters)
+            yield from _sums_of_widened(view, function, _low_names(view, function, halves), converters)
 
 
 def _sums_of_widened(
@@ -177,9 +178,8 @@ def _sums_of_widened(
         for a in local:
             if a.name not in low and _holds_widened(view, function, a, low, widened, converters):
                 widened.add(a.name)
-    for call in view.calls(r"cast_load"):
-        if function.body.holds(call.span.start):
-            widened |= names_in(call.path.split(".")[0]) - {"cast_load"}
+    for call in view.within(function, view.calls(r"cast_load")):
+        widened |= names_in(call.path.split(".")[0]) - {"cast_load"}
     for a in local:
         sums = a.operator == "+=" or (a.feeds_itself and _adds(a)) or _fma_into(a.name, a.value)
         if not sums or a.name in low or "float" not in view.type_of(a.name, function):
