@@ -56,7 +56,10 @@ def score_file(label: dict[str, Any], detections: list[Detection], score: Score,
             score.false_reports[slug] += 1
             score.tempted[slug] += slug in label["absent_but_tempting"]
             reason = label["absent_but_tempting"].get(slug, "")
-            lines.append(f"  false  {slug} {detection.first_line}-{detection.last_line} {detection.confidence} {detection.why} | {reason}")
+            lines.append(
+                f"  false  {slug} {detection.first_line}-{detection.last_line} {detection.confidence} "
+                f"{detection.why} | {reason}"
+            )
     for slug in sorted(sure - set(found)):
         score.misses[slug] += 1
         lines.append(f"  missed {slug} {label['concepts'][slug]['lines']} {label['concepts'][slug]['why']}")
@@ -86,7 +89,10 @@ def main() -> None:
     precision, recall = score.ratio(score.false_reports), score.ratio(score.misses)
     print(f"Python {platform.python_version()}, detectors {versions_digest()}, threshold {options.threshold}")
     print(f"{files} files in {seconds:.2f} s")
-    print(f"precision {precision:.3f} ({score.hits.total()} right, {score.false_reports.total()} false, {score.tempted.total()} of them tempting)")
+    print(
+        f"precision {precision:.3f} ({score.hits.total()} right, {score.false_reports.total()} false, "
+        f"{score.tempted.total()} of them tempting)"
+    )
     print(f"recall    {recall:.3f} ({score.misses.total()} missed)")
     print(f"lines     {score.near} of {score.hits.total()} within 3 lines of the label")
 

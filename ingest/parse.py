@@ -69,11 +69,7 @@ def parse(text: str) -> SyntaxView:
     cleaned = clean(text)
     code = cleaned.code
     root, captures = _parse_tree(code)
-    never = [
-        span
-        for node in captures.get("if_statement", [])
-        if (span := _never_taken(node)) is not None
-    ]
+    never = [span for node in captures.get("if_statement", []) if (span := _never_taken(node)) is not None]
     if never:
         for span in never:
             code = blank(code, span.start, span.end)
@@ -162,9 +158,7 @@ def _functions(code: str, nodes: list[Node], macros: tuple[Define, ...]) -> tupl
     return tuple(sorted(found.values(), key=lambda f: f.name_start))
 
 
-def _add_missed_kernel(
-    code: str, match: re.Match[str], macros: tuple[Define, ...], found: dict[int, Function]
-) -> None:
+def _add_missed_kernel(code: str, match: re.Match[str], macros: tuple[Define, ...], found: dict[int, Function]) -> None:
     """A kernel whose definition lies in an error node, recovered from its head."""
     if any(macro.span.holds(match.start()) for macro in macros):
         return
@@ -263,7 +257,8 @@ def _declared(code: str, node: Node) -> list[Parameter]:
     prefix = code[node.start_byte : kind.end_byte]
     found = []
     for declarator in node.children_by_field_name("declarator"):
-        marks, dimensions, inner = "", [], declarator
+        marks, dimensions = "", []
+        inner: Node | None = declarator
         while inner is not None and inner.type not in ("identifier", "field_identifier", "qualified_identifier"):
             if inner.type == "pointer_declarator":
                 marks += "*"

@@ -12,7 +12,9 @@ SHARED_NAME = re.compile(r"(?:^|_)s?h?mem(?:_|$)|^s?mem_|shared|^s_?[A-Z]|smem")
 LOW_PRECISION = re.compile(
     r"\b(?:__)?(?:nv_)?(?:half2?|bfloat16|bfloat162|bf16|half_t|bfloat16_t|float16_t|fp8\w*|float_e\w+)\b|\bu?int8_t\b"
 )
-SCALAR_TEMPLATE = re.compile(r"\b(?:scalar_t|input_t|weight_t|Element|T|floatX|half_t|DType\w*|TI|Tin|T_in|element_t)\b")
+SCALAR_TEMPLATE = re.compile(
+    r"\b(?:scalar_t|input_t|weight_t|Element|T|floatX|half_t|DType\w*|TI|Tin|T_in|element_t)\b"
+)
 
 
 def first(*groups: Iterator[Finding]) -> Iterator[Finding]:
@@ -85,7 +87,8 @@ def _find_shared(view: SyntaxView, function: Function | None) -> set[str]:
         return names | {v.name for v in view.variables if v.shared}
     names |= {v.name for v in view.within_variables(function) if v.shared}
     names |= {
-        v.name for v in view.parameters_of(function)
+        v.name
+        for v in view.parameters_of(function)
         if SHARED_NAME.search(v.name) and (v.is_pointer or "uint32" in v.type or "&" in v.type)
     }
     for assignment in view.within(function, view.assignments):

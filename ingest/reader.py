@@ -26,7 +26,9 @@ _CUDA_SIGNS = re.compile(
     r"\b__(?:global|device|shared|constant|launch_bounds)__\b|<<<|\b(?:threadIdx|blockIdx)\b"
     r"|\b(?:cute|cutlass|cub|wmma|cooperative_groups)::|\bcuda(?:Stream_t|LaunchKernel\w*|FuncSetAttribute)\b"
 )
-_CUDA_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda|cute/|cutlass/|cub/|cooperative_groups)", re.MULTILINE)
+_CUDA_INCLUDE = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda|cute/|cutlass/|cub/|cooperative_groups)", re.MULTILINE
+)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _STRINGS = re.compile(r'"(?:\\.|[^"\\])*"')
 
@@ -169,4 +171,4 @@ def _generalizing(mnemonic: str, dotted: list[tuple[str, tuple[str, ...]]]) -> s
         rest = iter(parts)
         if all(part in rest for part in wanted):
             best, length = token, len(wanted)
-    return best if length > 1 or best == mnemonic or "." not in mnemonic else best
+    return best

@@ -101,7 +101,7 @@ class Function:
     @property
     def on_device(self) -> bool:
         """Whether it is marked to run on the GPU."""
-        return any(q == "__global__" or q == "__device__" or q.endswith("DEVICE") for q in self.qualifiers)
+        return any(q in ("__global__", "__device__") or q.endswith("DEVICE") for q in self.qualifiers)
 
 
 @dataclass(frozen=True)
@@ -451,7 +451,7 @@ class SyntaxView:
             candidates = self.variables_named.get(last, [])
             if function is not None:
                 own = self.inside(Span(function.head.start, function.body.end), candidates)
-                candidates = own or [v for v in self._file_variables_named.get(last, [])]
+                candidates = own or self._file_variables_named.get(last, [])
             self._types[key] = candidates[0].type if candidates else ""
         return self._types[key]
 

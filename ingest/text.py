@@ -18,9 +18,7 @@ _LEXEME = re.compile(
     r"|'(?:\\[^\n]{1,9}?|[^'\\\n])'",
     re.DOTALL,
 )
-_DIRECTIVE = re.compile(
-    r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|include|error|warning)\b(.*)$", re.MULTILINE
-)
+_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|include|error|warning)\b(.*)$", re.MULTILINE)
 _ASM_HEAD = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:(?:volatile|__volatile__|inline|goto)\b\s*)*\(")
 _PRAGMA_OPERATOR = re.compile(r"\b_Pragma\s*\(\s*\"$")
 _NEVER = re.compile(r"\(?\s*(?:0|false|!\s*1)\s*\)?\s*(?:&&.*)?$")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.registry import Finding, detector
 from ingest.queries import assembled, called, first, mentions
+from ingest.registry import Finding, detector
 from ingest.syntax import Span, SyntaxView, names_in
 
 
@@ -14,9 +14,16 @@ from ingest.syntax import Span, SyntaxView, names_in
 def loop_unrolling(view: SyntaxView) -> Iterator[Finding]:
     """An unroll pragma or its macro; ``unroll 1`` forbids unrolling and does not count."""
     yield from first(
-        mentions(view, r"#[ \t]*pragma[ \t]+(?:GCC[ \t]+|clang[ \t]+loop[ \t]+)?unroll(?![ \t]*\(?[ \t]*1\b)[^\n]*", "{0}", 0.97),
+        mentions(
+            view,
+            r"#[ \t]*pragma[ \t]+(?:GCC[ \t]+|clang[ \t]+loop[ \t]+)?unroll(?![ \t]*\(?[ \t]*1\b)[^\n]*",
+            "{0}",
+            0.97,
+        ),
         mentions(view, r"_Pragma\s*\(\s*\"[^\"]*unroll(?!\s*1\b)[^\"]*\"", "{0}", 0.9),
-        mentions(view, r"(?m)^[ \t]*\w*(?:PRAGMA_UNROLL\w*|CUTE_UNROLL|UNROLL_LOOP)\b(?:\(\w*\))?(?=[ \t]*\n)", "{0}", 0.95),
+        mentions(
+            view, r"(?m)^[ \t]*\w*(?:PRAGMA_UNROLL\w*|CUTE_UNROLL|UNROLL_LOOP)\b(?:\(\w*\))?(?=[ \t]*\n)", "{0}", 0.95
+        ),
     )
 
 
@@ -25,7 +32,9 @@ def launch_bounds(view: SyntaxView) -> Iterator[Finding]:
     """``__launch_bounds__`` on a kernel, or a register limit."""
     for match in view.search(r"\b__launch_bounds__\s*\(|\b__maxnreg__\s*\("):
         end = view.code.find("\n", match.end())
-        yield Finding(Span(match.start(), max(match.end(), end)), f"{' '.join(view.code[match.start():end].split())[:80]}", 0.97)
+        yield Finding(
+            Span(match.start(), max(match.end(), end)), f"{' '.join(view.code[match.start() : end].split())[:80]}", 0.97
+        )
     yield from mentions(view, r"-?-maxrregcount\S*", "{0}", 0.8)
 
 
@@ -33,15 +42,28 @@ def launch_bounds(view: SyntaxView) -> Iterator[Finding]:
 def fast_math_intrinsics(view: SyntaxView) -> Iterator[Finding]:
     """Approximate intrinsics, approximate PTX, rsqrtf; the exact library calls do not count."""
     yield from first(
-        called(view, r"__(?:exp|exp10|log|log2|log10|pow|sin|cos|sincos|tan|tanh)f|__f?divide?f|__fdividef|__frcp_\w+|__frsqrt_\w+|__saturatef", "calls {0}", 0.93),
+        called(
+            view,
+            r"__(?:exp|exp10|log|log2|log10|pow|sin|cos|sincos|tan|tanh)f|__f?divide?f|__fdividef|__frcp_\w+|__frsqrt_\w+|__saturatef",
+            "calls {0}",
+            0.93,
+        ),
         called(view, r"rsqrtf|hrsqrt|h2?rcp|h2?exp2?|h2?log2?", "calls {0}", 0.85),
         called(view, r"rsqrt", "calls {0}", 0.7),
         assembled(view, r"(?:ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh|div)\.(?:approx|full)", "PTX {0}", 0.95),
-        called(view, r"ptx_(?:exp2|log2|rcp|rsqrt|tanh)\w*|\w*(?:exp2?|log2?|rcp|tanh|rsqrt)\w*_approx\w*|approx_\w+|fast_(?:exp|tanh|rcp|log|div)\w*", "calls {0}", 0.85),
+        called(
+            view,
+            r"ptx_(?:exp2|log2|rcp|rsqrt|tanh)\w*|\w*(?:exp2?|log2?|rcp|tanh|rsqrt)\w*_approx\w*|approx_\w+|fast_(?:exp|tanh|rcp|log|div)\w*",
+            "calls {0}",
+            0.85,
+        ),
     )
 
 
-_LOG2E = r"1\.44269\d*f?|\b(?:M_)?k?_?LOG2_?E\w*\b|\b\w*[lL]og2_?e\b|\bscale_(?:softmax_)?log2\b|\bsoftmax_scale_log2\b|\b\w*scale_log2\w*\b"
+_LOG2E = (
+    r"1\.44269\d*f?|\b(?:M_)?k?_?LOG2_?E\w*\b|\b\w*[lL]og2_?e\b|\bscale_(?:softmax_)?log2\b"
+    r"|\bsoftmax_scale_log2\b|\b\w*scale_log2\w*\b"
+)
 _EXP2 = r"\b(?:exp2f?|hexp2|h2exp2|ptx_exp2|\w*exp2\w*approx\w*|cexp2f|fast_exp2\w*|exp2_\w+)\s*\(|ex2\.approx"
 
 
@@ -53,10 +75,16 @@ def exp2_trick(view: SyntaxView) -> Iterator[Finding]:
     for match in exponentials:
         if folded:
             near = min(folded, key=lambda f: abs(f.start() - match.start()))
-            yield Finding(_line_span(view, match.start()), f"{match.group().rstrip('( ')} with {near.group()} folded in", 0.92)
+            yield Finding(
+                _line_span(view, match.start()), f"{match.group().rstrip('( ')} with {near.group()} folded in", 0.92
+            )
         elif re.search(r"\bptx_log2|\blog2f?\s*\(", view.code) and re.search(r"(?i)lse|\bm_prev|max", view.code):
-            yield Finding(_line_span(view, match.start()), f"{match.group().rstrip('( ')} on a softmax state in base 2", 0.48)
-    for match in view.search(r"\b(?:softmax|scale_apply\w*)\b[^;]*\bscale\w*_log2\b[^;]*;|\bSoftmax\s*<[^;]*\bsoftmax_scale_log2\b[^;]*;"):
+            yield Finding(
+                _line_span(view, match.start()), f"{match.group().rstrip('( ')} on a softmax state in base 2", 0.48
+            )
+    for match in view.search(
+        r"\b(?:softmax|scale_apply\w*)\b[^;]*\bscale\w*_log2\b[^;]*;|\bSoftmax\s*<[^;]*\bsoftmax_scale_log2\b[^;]*;"
+    ):
         yield Finding(Span(*match.span()), "the softmax gets a scale with log2(e) folded in", 0.7)
     yield from mentions(view, r"\bscale_apply_exp2\w*\s*(?:<[^;()]*>)?\s*\([^;]*;", "{0}", 0.9)
 
@@ -73,7 +101,12 @@ _HALF2 = re.compile(r"\b(?:__)?(?:nv_)?(?:half2|bfloat162)\b|\bbf162\b|\bhalf2_t
 def packed_half2_math(view: SyntaxView) -> Iterator[Finding]:
     """Arithmetic on two packed halves; conversions and stores of pairs do not count."""
     yield from first(
-        called(view, r"__h(?:add|sub|mul|fma|max|min|neg|abs|div)2(?:_\w+)?|h2(?:exp2?|log2?|rcp|sqrt|rsqrt|sin|cos)|__hcmadd", "calls {0}", 0.95),
+        called(
+            view,
+            r"__h(?:add|sub|mul|fma|max|min|neg|abs|div)2(?:_\w+)?|h2(?:exp2?|log2?|rcp|sqrt|rsqrt|sin|cos)|__hcmadd",
+            "calls {0}",
+            0.95,
+        ),
         assembled(view, r"(?:add|sub|mul|fma|max|min|neg|abs|ex2|tanh)\.\S*(?:f16x2|bf16x2)", "PTX {0}", 0.95),
     )
     packed = {v.name for v in view.variables if _HALF2.search(v.type) and not v.is_pointer}
@@ -91,7 +124,12 @@ def packed_half2_math(view: SyntaxView) -> Iterator[Finding]:
 @detector("compile-time-specialization")
 def compile_time_specialization(view: SyntaxView) -> Iterator[Finding]:
     """Code chosen by a value known at compile time: flags, widths and sizes as template arguments."""
-    yield from mentions(view, r"\b\w*(?:BOOL|HEADDIM|FP16|VEC|DTYPE\w*|BF16|HEAD_DIM|CAUSAL|LOCAL|EVENK|ALIBI|SOFTCAP)_?SWITCH\w*\s*\(", "{0}...) makes a runtime value a template argument", 0.95)
+    yield from mentions(
+        view,
+        r"\b\w*(?:BOOL|HEADDIM|FP16|VEC|DTYPE\w*|BF16|HEAD_DIM|CAUSAL|LOCAL|EVENK|ALIBI|SOFTCAP)_?SWITCH\w*\s*\(",
+        "{0}...) makes a runtime value a template argument",
+        0.95,
+    )
     yield from mentions(view, r"\bDISPATCH_\w+\s*\(", "{0}...) dispatches to template instances", 0.6)
     yield from _valued_branches(view)
     yield from _valued_traits(view)
@@ -106,8 +144,13 @@ def _value_parameters(view: SyntaxView) -> dict[str, Span]:
         while depth and offset < len(view.code):
             depth += {"<": 1, ">": -1, ";": -9, "{": -9}.get(view.code[offset], 0)
             offset += 1
-        for kind in re.finditer(r"\b(?:bool|int|unsigned|size_t|uint32_t|int64_t|auto|[A-Z]\w+)\s+(\w+)\s*(?=[,>=])", view.code[match.end() : offset]):
-            if not re.match(r"(?:typename|class)\b", view.code[match.end() + kind.start() - 9 : match.end() + kind.start()].strip()):
+        for kind in re.finditer(
+            r"\b(?:bool|int|unsigned|size_t|uint32_t|int64_t|auto|[A-Z]\w+)\s+(\w+)\s*(?=[,>=])",
+            view.code[match.end() : offset],
+        ):
+            if not re.match(
+                r"(?:typename|class)\b", view.code[match.end() + kind.start() - 9 : match.end() + kind.start()].strip()
+            ):
                 found[kind.group(1)] = Span(match.start(), offset)
     for match in view.search(r"\bconstexpr\s+(?:bool|int)\s+(\w+)\s*=\s*(\w+)\s*;"):
         if match.group(2) in found:
@@ -126,11 +169,22 @@ def _valued_branches(view: SyntaxView) -> Iterator[Finding]:
             continue
         name = sorted(used)[0] if used else members.group(1) if members else ""
         if branch.constexpr:
-            yield Finding(branch.span if view.line(branch.span.end) - view.line(branch.span.start) < 20 else Span(branch.span.start, branch.consequence.start + 1),
-                          f"if constexpr on {name}", 0.92)
-        elif re.fullmatch(rf"\s*!?\s*{re.escape(name)}\s*(?:[=!<>]=?\s*[\w:]+)?\s*", branch.condition) or (used and not branch.expression and re.search(rf"(?:^|&&|\|\|)\s*!?{re.escape(name)}\s*(?:$|&&|\|\|)", branch.condition)):
+            yield Finding(
+                branch.span
+                if view.line(branch.span.end) - view.line(branch.span.start) < 20
+                else Span(branch.span.start, branch.consequence.start + 1),
+                f"if constexpr on {name}",
+                0.92,
+            )
+        elif re.fullmatch(rf"\s*!?\s*{re.escape(name)}\s*(?:[=!<>]=?\s*[\w:]+)?\s*", branch.condition) or (
+            used
+            and not branch.expression
+            and re.search(rf"(?:^|&&|\|\|)\s*!?{re.escape(name)}\s*(?:$|&&|\|\|)", branch.condition)
+        ):
             head = Span(values[name].start, values[name].end) if name in values else branch.span
-            yield Finding(head if _is_template(view, head) else branch.span, f"template value {name} selects code", 0.85)
+            yield Finding(
+                head if _is_template(view, head) else branch.span, f"template value {name} selects code", 0.85
+            )
 
 
 def _is_template(view: SyntaxView, span: Span) -> bool:
@@ -151,7 +205,9 @@ def _valued_traits(view: SyntaxView) -> Iterator[Finding]:
 
 def _instances(view: SyntaxView) -> Iterator[Finding]:
     """One template instantiated in this file with different constants, by a switch or branches."""
-    templates = {f.name for f in view.functions if any(not re.match(r"(?:typename|class)\b", p) for p in f.template_parameters)}
+    templates = {
+        f.name for f in view.functions if any(not re.match(r"(?:typename|class)\b", p) for p in f.template_parameters)
+    }
     found: dict[str, dict[str, Span]] = {}
     for macro in view.defines:
         for parameter in macro.parameters or ():
@@ -160,7 +216,9 @@ def _instances(view: SyntaxView) -> Iterator[Finding]:
                     literal = [x for x in call.arguments if re.fullmatch(r"\d+|true|false", x)]
                     if literal:
                         found.setdefault(macro.name, {}).setdefault(",".join(literal), call.span)
-    for match in view.search(r"\b([A-Za-z_]\w*)\s*<\s*([^;<>{}()]*\b(?:\d+|true|false)\b[^;<>{}()]*)>\s*(?=\(|<<<|[,;)])"):
+    for match in view.search(
+        r"\b([A-Za-z_]\w*)\s*<\s*([^;<>{}()]*\b(?:\d+|true|false)\b[^;<>{}()]*)>\s*(?=\(|<<<|[,;)])"
+    ):
         if match.group(1) in templates:
             key = re.sub(r"\s", "", match.group(2))
             found.setdefault(match.group(1), {}).setdefault(key, Span(*match.span()))
@@ -168,4 +226,8 @@ def _instances(view: SyntaxView) -> Iterator[Finding]:
         literals = {re.sub(r"[^\d,truefals]", "", k) for k in instances}
         if len(instances) >= 2 and len(literals) >= 2:
             spans = list(instances.values())
-            yield Finding(Span(spans[0].start, spans[-1].end), f"{name} is instantiated for {', '.join(sorted(instances))[:60]}", 0.85)
+            yield Finding(
+                Span(spans[0].start, spans[-1].end),
+                f"{name} is instantiated for {', '.join(sorted(instances))[:60]}",
+                0.85,
+            )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.registry import Finding, detector
 from ingest.queries import assembled, called, device_functions, first, mentions, shared_names
+from ingest.registry import Finding, detector
 from ingest.syntax import Loop, Span, SyntaxView, names_in
 
 _ASYNC_CALL = r"(?:\w*cp_async(?!_bulk)(?!_reduce)\w*|__pipeline_memcpy_async|memcpy_async|load_tile_async)"
@@ -16,13 +16,17 @@ _ASYNC_CALL = r"(?:\w*cp_async(?!_bulk)(?!_reduce)\w*|__pipeline_memcpy_async|me
 def async_copy(view: SyntaxView) -> Iterator[Finding]:
     """Global to shared copies that bypass registers: cp.async or memcpy_async; bulk copies are TMA."""
     yield from first(
-        assembled(view, r"cp\.async\.c[ag]\b", "PTX {0}", ),
+        assembled(
+            view,
+            r"cp\.async\.c[ag]\b",
+            "PTX {0}",
+        ),
         assembled(view, r"cp\.async\.(?:commit_group|wait_group|wait_all|mbarrier)", "PTX {0}", 0.9),
         mentions(view, r"\bSM80_CP_ASYNC_\w+", "copy atom {0}"),
         called(view, r"__pipeline_memcpy_async|memcpy_async", "{0} copies asynchronously"),
         called(view, r"\w*cp_async(?!_bulk|_reduce)(?!\s*::)\w*", "calls {0}", 0.88),
         mentions(view, r"\bcp_async::(?:pred_)?load\w*|\bcp_async::(?:commit_group|wait_group)\b", "calls {0}", 0.9),
-    )  # fmt: skip
+    )
 
 
 @detector("tma-bulk-copy")
@@ -32,9 +36,13 @@ def tma_bulk_copy(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"cp\.(?:reduce\.)?async\.bulk", "PTX {0}"),
         mentions(view, r"\bSM90_(?:TMA|BULK)_\w+", "copy atom {0}"),
         mentions(view, r"\btma::(?:\w+::)*(?:load|store|reduce|expect)\w*", "calls {0}"),
-        called(view, r"make_tma_copy\w*|make_tma_atom\w*|tma_(?:load|store|copy)\w*|cp_async_bulk\w*|cuTensorMapEncode\w+", "calls {0}"),
+        called(
+            view,
+            r"make_tma_copy\w*|make_tma_atom\w*|tma_(?:load|store|copy)\w*|cp_async_bulk\w*|cuTensorMapEncode\w+",
+            "calls {0}",
+        ),
         mentions(view, r"\bCUtensorMap\b", "{0}: a tensor map", 0.8),
-    )  # fmt: skip
+    )
 
 
 @detector("async-barrier")
@@ -43,11 +51,24 @@ def async_barrier(view: SyntaxView) -> Iterator[Finding]:
     yield from first(
         assembled(view, r"mbarrier\.", "PTX {0}"),
         mentions(view, r"\bcuda::(?:barrier|pipeline|pipeline_shared_state)\b|\bcuda::make_pipeline\b", "{0}"),
-        mentions(view, r"\b(?:Cluster(?:Transaction)?Barrier|Pipeline(?:Tma|TmaUmma|Umma|Async|Transaction)\w*|mbarrier_\w+)\b", "{0}"),
-        called(view, r"init_semaphore|mbar(?:rier)?_(?:init|wait|arrive|try_wait)\w*|arrive_and_expect_tx|try_wait_parity\w*", "calls {0}"),
-        called(view, r"pipeline_\w*\.?(?:producer|consumer)_(?:acquire|commit|wait|release)|(?:producer|consumer)_(?:acquire|commit|wait|release)", "calls {0}", 0.8),
+        mentions(
+            view,
+            r"\b(?:Cluster(?:Transaction)?Barrier|Pipeline(?:Tma|TmaUmma|Umma|Async|Transaction)\w*|mbarrier_\w+)\b",
+            "{0}",
+        ),
+        called(
+            view,
+            r"init_semaphore|mbar(?:rier)?_(?:init|wait|arrive|try_wait)\w*|arrive_and_expect_tx|try_wait_parity\w*",
+            "calls {0}",
+        ),
+        called(
+            view,
+            r"pipeline_\w*\.?(?:producer|consumer)_(?:acquire|commit|wait|release)|(?:producer|consumer)_(?:acquire|commit|wait|release)",
+            "calls {0}",
+            0.8,
+        ),
         mentions(view, r"\bsemaphore\s+\w+\s*[,;\[]", "declares {0}", 0.7),
-    )  # fmt: skip
+    )
 
 
 @detector("software-pipelining")
@@ -56,8 +77,12 @@ def software_pipelining(view: SyntaxView) -> Iterator[Finding]:
     yield from _alternating_stages(view)
     yield from _prefetch_in_loop(view)
     yield from _partial_waits(view)
-    yield from mentions(view, r"\b(?:No_)?[Dd]ouble_?[Bb]uffer(?:ed|ing)?\b", "{0} chooses between one buffer and two", 0.8)
-    for match in view.search(r"\bk(?:Num)?(?:Pipe\w*)?Stages?\b|\bNUM_STAGES\b|\bnum_stages\b|\bPIPE(?:LINE)?_(?:STAGES|DEPTH)\b"):
+    yield from mentions(
+        view, r"\b(?:No_)?[Dd]ouble_?[Bb]uffer(?:ed|ing)?\b", "{0} chooses between one buffer and two", 0.8
+    )
+    for match in view.search(
+        r"\bk(?:Num)?(?:Pipe\w*)?Stages?\b|\bNUM_STAGES\b|\bnum_stages\b|\bPIPE(?:LINE)?_(?:STAGES|DEPTH)\b"
+    ):
         if re.search(_ASYNC_CALL + r"|SM80_CP_ASYNC|SM90_TMA|tma::|cp\.async|Pipeline\w+", view.code):
             yield Finding(Span(*match.span()), f"{match.group()} stages of asynchronous copies", 0.7)
 
@@ -74,9 +99,13 @@ def _stage_names(view: SyntaxView, loop: Loop) -> dict[str, Span]:
     stages = {m.group("v"): Span(*m.span()) for m in view.search(_ROTATION, loop.span)}
     owner = view.function_at(loop.span.start)
     for assignment in view.inside(loop.span, view.assignments):
-        if not re.search(r"\b(?:u?int\w*|unsigned|size_t|bool|auto|char|short|long)\b", view.type_of(assignment.name, owner)):
+        if not re.search(
+            r"\b(?:u?int\w*|unsigned|size_t|bool|auto|char|short|long)\b", view.type_of(assignment.name, owner)
+        ):
             continue
-        taken = re.search(r"(?:%\s*(?:2\b|[\w:]*(?:[Ss]tage|STAGE|[Bb]uf|BUF|PIPE)\w*)|&\s*1\b|\^\s*1\b)", assignment.value)
+        taken = re.search(
+            r"(?:%\s*(?:2\b|[\w:]*(?:[Ss]tage|STAGE|[Bb]uf|BUF|PIPE)\w*)|&\s*1\b|\^\s*1\b)", assignment.value
+        )
         if taken and set(loop.variables) & names_in(assignment.value) and "lane" not in assignment.value:
             stages.setdefault(assignment.name, assignment.span)
     return stages
@@ -92,14 +121,21 @@ def _alternating_stages(view: SyntaxView) -> Iterator[Finding]:
                 indexed = re.search(rf"(?:\[|\+|\(|\*)[^;\[\]]*\b{re.escape(name)}\b", text)
                 moves = re.search(rf"{_ASYNC_CALL}|load_async|\bcopy\s*\(|tma", text) or names_in(text) & shared
                 if uses >= 2 and indexed and moves and _loads_ahead(view, loop, text):
-                    yield Finding(loop.span if view.line(loop.span.end) - view.line(loop.span.start) < 40 else span,
-                                  f"stage {name} alternates while the loop over {loop.variable or 'tiles'} loads ahead", 0.9)  # fmt: skip
+                    yield Finding(
+                        loop.span if view.line(loop.span.end) - view.line(loop.span.start) < 40 else span,
+                        f"stage {name} alternates while the loop over {loop.variable or 'tiles'} loads ahead",
+                        0.9,
+                    )
 
 
 def _loads_ahead(view: SyntaxView, loop: Loop, text: str) -> bool:
     """Whether the loop body fetches for a later iteration."""
     variable = loop.variable
-    ahead = rf"\b{re.escape(variable)}\s*\+\s*\w+|\b(?:next|prefetch|has_next)\w*" if variable else r"\b(?:next|prefetch)\w*"
+    ahead = (
+        rf"\b{re.escape(variable)}\s*\+\s*\w+|\b(?:next|prefetch|has_next)\w*"
+        if variable
+        else r"\b(?:next|prefetch)\w*"
+    )
     return bool(re.search(ahead, text)) or bool(re.search(r"wait(?:_group|_prior)?\s*<\s*[1-9\w]", text))
 
 
@@ -115,26 +151,48 @@ def _prefetch_in_loop(view: SyntaxView) -> Iterator[Finding]:
             if not re.fullmatch(r"(?i)\w*(?:next|prefetch)\w*(?:\[[^\]]*\])*", source):
                 continue
             name = re.match(r"\w+", source)
-            loads = [a for a in inside if name and a.name == name.group() and a.span.start < handover.span.start
-                     and re.search(r"\[|\*|ld|load", a.value)]  # fmt: skip
+            loads = [
+                a
+                for a in inside
+                if name
+                and a.name == name.group()
+                and a.span.start < handover.span.start
+                and re.search(r"\[|\*|ld|load", a.value)
+            ]
             if loads:
-                yield Finding(Span(loads[0].span.start, handover.span.end),
-                              f"{source} is loaded for the next iteration and handed over to {handover.name}", 0.85)  # fmt: skip
+                yield Finding(
+                    Span(loads[0].span.start, handover.span.end),
+                    f"{source} is loaded for the next iteration and handed over to {handover.name}",
+                    0.85,
+                )
 
 
 def _partial_waits(view: SyntaxView) -> Iterator[Finding]:
     """Waiting until some copies are done while newer ones stay in flight, inside a loop."""
-    pattern = r"\b(?:\w*cp_async_wait\w*|wait_group|__pipeline_wait_prior|cp_async_wait_group)\s*(?:<\s*([^>]+?)\s*>\s*\(|\(\s*(\w+)\s*\))"
+    pattern = (
+        r"\b(?:\w*cp_async_wait\w*|wait_group|__pipeline_wait_prior"
+        r"|cp_async_wait_group)\s*(?:<\s*([^>]+?)\s*>\s*\(|\(\s*(\w+)\s*\))"
+    )
     for match in view.search(pattern):
         pending = match.group(1) or match.group(2)
         loops = view.loops_around(match.start())
         if pending != "0" and loops and not re.fullmatch(r"kPending|N|n", pending):
-            yield Finding(Span(*match.span()), f"{' '.join(match.group().split())} leaves {pending} groups in flight inside the loop", 0.8)
+            yield Finding(
+                Span(*match.span()),
+                f"{' '.join(match.group().split())} leaves {pending} groups in flight inside the loop",
+                0.8,
+            )
     for loop in view.loops:
         text = view.text(loop.body)
-        issue = [m.start() for m in re.finditer(r"\b\w*(?:cp_async_fence|cp_async_commit|commit_group|pipeline_commit)\w*", text)]
+        issue = [
+            m.start()
+            for m in re.finditer(r"\b\w*(?:cp_async_fence|cp_async_commit|commit_group|pipeline_commit)\w*", text)
+        ]
         wait = [m.start() for m in re.finditer(r"\b\w*(?:cp_async_wait|wait_group|pipeline_wait)\w*", text)]
         math = [m.start() for m in re.finditer(r"\b(?:\w*gemm\w*|\w*mma\w*)\s*(?:<[^;()]*>)?\s*\(", text)]
         if issue and wait and math and any(w < i < m for w in wait for i in issue for m in math):
-            yield Finding(Span(loop.body.start + issue[0], loop.body.start + math[-1]),
-                          "inside the loop a copy is issued after a wait and before the arithmetic", 0.75)  # fmt: skip
+            yield Finding(
+                Span(loop.body.start + issue[0], loop.body.start + math[-1]),
+                "inside the loop a copy is issued after a wait and before the arithmetic",
+                0.75,
+            )

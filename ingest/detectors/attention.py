@@ -10,7 +10,9 @@ from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Branch, Call, Function, Span, SyntaxView, names_in, paths_in
 
 _EXPONENTIAL = r"(?:__expf|expf?|exp2f?|hexp2?|ptx_exp2|\w*exp2?_\w*|fast_exp\w*|__exp2f|ex2|\w+_exp2?f?)"
-_MAXIMUM = re.compile(r"\b(?:f?max[fs]?|fmaxf|__hmax2?|std::max|cuda::std::max|\w*[mM]ax\w*|reduce_max\w*)\s*(?:<[^;()]*>)?\s*\(")
+_MAXIMUM = re.compile(
+    r"\b(?:f?max[fs]?|fmaxf|__hmax2?|std::max|cuda::std::max|\w*[mM]ax\w*|reduce_max\w*)\s*(?:<[^;()]*>)?\s*\("
+)
 
 
 @detector("online-softmax")
@@ -30,7 +32,9 @@ def online_softmax(view: SyntaxView) -> Iterator[Finding]:
             pair = _previous_and_current(view, function, call, states)
             if pair and (scaled := _rescaled(view, function, call)):
                 span = _around(view, function, call.span, scaled[1])
-                yield Finding(span, f"exp({pair[0]} - {pair[1]}) rescales {scaled[0]} when the running maximum grows", 0.93)
+                yield Finding(
+                    span, f"exp({pair[0]} - {pair[1]}) rescales {scaled[0]} when the running maximum grows", 0.93
+                )
     yield from called(view, r"softmax_rescale_o|rescale_o|online_softmax\w*", "calls {0}", 0.8)
 
 
@@ -68,13 +72,11 @@ def _copies(view: SyntaxView, function: Function) -> dict[str, set[str]]:
     return found
 
 
-def _previous_and_current(
-    view: SyntaxView, function: Function, call: Call, states: set[str]
-) -> tuple[str, str] | None:
+def _previous_and_current(view: SyntaxView, function: Function, call: Call, states: set[str]) -> tuple[str, str] | None:
     text = " ".join(call.arguments)
     parts = re.split(r"(?<![-eE(,*])\s*-\s*(?![->])", text)
     if len(parts) < 2:
-        single = [a for a in definitions(view, text.strip(), function)] if re.fullmatch(r"\w+", text.strip()) else []
+        single = definitions(view, text.strip(), function) if re.fullmatch(r"\w+", text.strip()) else []
         parts = re.split(r"(?<![-eE(,*])\s*-\s*(?![->])", single[0].value) if single else parts
     if len(parts) < 2:
         return None
@@ -90,15 +92,22 @@ def _previous_and_current(
                 for a in view.within(function, view.assignments)
                 if a.name in maxima
             )
-            if grown and maxima and (follows or grown & maxima) and _succeeds(view, function, previous, current, copies):
+            if (
+                grown
+                and maxima
+                and (follows or grown & maxima)
+                and _succeeds(view, function, previous, current, copies)
+            ):
                 return previous, current
     return None
 
 
 def _direct(text: str) -> set[str]:
-    return {p for p in paths_in(re.sub(r"\[[^\]]*\]", "", text)) if not re.fullmatch(r"\w*(?:max|min|fm|mul|fma|inf|scale|INFINITY)\w*", p) or "_" in p or p in ("m", "max")} | {
-        p for p in paths_in(re.sub(r"\[[^\]]*\]", "", text)) if re.search(r"(?i)max", p)
-    }
+    return {
+        p
+        for p in paths_in(re.sub(r"\[[^\]]*\]", "", text))
+        if not re.fullmatch(r"\w*(?:max|min|fm|mul|fma|inf|scale|INFINITY)\w*", p) or "_" in p or p in ("m", "max")
+    } | {p for p in paths_in(re.sub(r"\[[^\]]*\]", "", text)) if re.search(r"(?i)max", p)}
 
 
 def _succeeds(view: SyntaxView, function: Function, previous: str, current: str, copies: dict[str, set[str]]) -> bool:
@@ -106,7 +115,7 @@ def _succeeds(view: SyntaxView, function: Function, previous: str, current: str,
     held = copies.get(previous, set()) | {previous}
     reached = origins(view, current, function, depth=2) | {current}
     stored_back = any(a.name in held and paths_in(a.value) & reached for a in view.within(function, view.assignments))
-    return bool(held & reached) and (stored_back or bool(held & reached - {previous})) or stored_back
+    return (bool(held & reached) and (stored_back or bool(held & reached - {previous}))) or stored_back
 
 
 def _rescaled(view: SyntaxView, function: Function, call: Call) -> tuple[str, Span] | None:
@@ -139,8 +148,7 @@ def causal_block_skipping(view: SyntaxView) -> Iterator[Finding]:
     """A bound of the loop over key or query blocks that leaves out the fully masked ones."""
     for function in device_functions(view):
         bounds = {
-            path for loop in view.within(function, view.loops)
-            for path in origins(view, loop.header, function, depth=1)
+            path for loop in view.within(function, view.loops) for path in origins(view, loop.header, function, depth=1)
         }
         for a in view.within(function, view.assignments):
             if a.name not in bounds or not re.search(r"\bmin\b|\bmax\b|ceil_div|cdiv|/|\?", a.value):
@@ -149,7 +157,11 @@ def causal_block_skipping(view: SyntaxView) -> Iterator[Finding]:
             reason = guard or (_CAUSAL.search(a.value) and a.value)
             limited = re.search(r"(?i)block|tile|row|\bm_|q_|query|kBlockM|end|start", a.value)
             if reason and limited and not re.search(r"(?i)mask|-\s*INF", a.name):
-                yield Finding(_guard_span(view, a), f"{a.name} ends the loop early where {' '.join(str(reason).split())[:60]}", 0.88)
+                yield Finding(
+                    _guard_span(view, a),
+                    f"{a.name} ends the loop early where {' '.join(str(reason).split())[:60]}",
+                    0.88,
+                )
         yield from _skipping_branches(view, function)
 
 
@@ -176,7 +188,10 @@ def _skipping_branches(view: SyntaxView, function: Function) -> Iterator[Finding
         if branch.expression or not view.loops_around(branch.span.start):
             continue
         leaves = re.match(r"[\s{]*(?:break|continue)\s*;", view.text(branch.consequence))
-        blocks = re.search(r"(?i)(?:block|tile|start|begin|first)\w*[^&|]*(?:>|<)[^&|]*(?:block|tile|end|last|row|q)\w*", branch.condition)
+        blocks = re.search(
+            r"(?i)(?:block|tile|start|begin|first)\w*[^&|]*(?:>|<)[^&|]*(?:block|tile|end|last|row|q)\w*",
+            branch.condition,
+        )
         if leaves and _CAUSAL.search(branch.condition) and blocks:
             yield Finding(branch.span, f"skips the block where {branch.condition}", 0.88)
 
@@ -184,22 +199,37 @@ def _skipping_branches(view: SyntaxView, function: Function) -> Iterator[Finding
 @detector("grouped-query-sharing")
 def grouped_query_sharing(view: SyntaxView) -> Iterator[Finding]:
     """A query head mapped to the key/value head that its group shares."""
-    ratio = r"(?:\w+(?:\.|->|::))?\b(?:h_h_k_ratio|\w*(?:gqa|GQA|group_?size|queries_per_kv\w*|q_per_kv|heads?_per_kv\w*|num_queries_per_kv\w*|heads_ratio|head_ratio|kv_mul|qhead_per_khead\w*|n_rep|q_heads_per_kv\w*|group_num|kv_group\w*)\w*)\b"
+    ratio = (
+        r"(?:\w+(?:\.|->|::))?\b(?:h_h_k_ratio|\w*(?:gqa|GQA|group_?size|queries_per_kv\w*"
+        r"|q_per_kv|heads?_per_kv\w*|num_queries_per_kv\w*|heads_ratio|head_ratio|kv_mul|qhead_per_khead\w*|n_rep|q_heads_per_kv\w*|group_num|kv_group\w*)\w*)\b"
+    )
     head = r"\b\w*(?:head|bidh|[hH]_?idx|qo_head|q_head)\w*\b"
     for match in view.search(rf"{head}[^;,/]{{0,20}}\s*/\s*\(?\s*{ratio}"):
         yield Finding(_line(view, match.start()), f"{' '.join(match.group().split())} is the shared head", 0.93)
-    for match in view.search(rf"{head}[^;,/]{{0,12}}\s*/\s*\(\s*\w*(?:num_?heads?|n_?heads?|nheads|q_?heads)\w*\s*/\s*\w*(?:kv|_k\b)\w*\s*\)"):
+    for match in view.search(
+        rf"{head}[^;,/]{{0,12}}\s*/\s*\(\s*\w*(?:num_?heads?|n_?heads?|nheads|q_?heads)\w*\s*/\s*\w*(?:kv|_k\b)\w*\s*\)"
+    ):
         yield Finding(_line(view, match.start()), f"{' '.join(match.group().split())} is the shared head", 0.92)
     for a in view.assignments:
         owner = view.function_at(a.span.start)
-        if owner is None or not owner.on_device or not re.search(r"(?i)kv_?head|head_?kv|k_head|bidh_?kv?|hk\b", a.name):
+        if (
+            owner is None
+            or not owner.on_device
+            or not re.search(r"(?i)kv_?head|head_?kv|k_head|bidh_?kv?|hk\b", a.name)
+        ):
             continue
         divided = re.search(r"/\s*([\w.]+)", a.value)
-        if divided and re.search(r"(?i)head|bidh|\bh\b", a.value) and not re.search(r"(?i)ngroups|dim", divided.group()):
+        if (
+            divided
+            and re.search(r"(?i)head|bidh|\bh\b", a.value)
+            and not re.search(r"(?i)ngroups|dim", divided.group())
+        ):
             yield Finding(a.span, f"{a.name} = {' '.join(a.value.split())[:60]}", 0.88)
     for match in view.search(r"\b(?:qo?_head\w*|head_idx)\s*=\s*kv_head\w*\s*\*\s*\w+\s*\+\s*\w+"):
-        yield Finding(_line(view, match.start()), f"{' '.join(match.group().split())}: the group's queries read one head", 0.88)
-    for match in view.search(rf"\bpacked_qo\w*\b[^;]*\b(?:group_size|gqa)\w*|\bPackGQA\w*\s*(?:<|\b)"):
+        yield Finding(
+            _line(view, match.start()), f"{' '.join(match.group().split())}: the group's queries read one head", 0.88
+        )
+    for match in view.search(r"\bpacked_qo\w*\b[^;]*\b(?:group_size|gqa)\w*|\bPackGQA\w*\s*(?:<|\b)"):
         yield Finding(_line(view, match.start()), f"queries of a group packed together: {match.group()[:50]}", 0.8)
     for match in view.search(r"\bgroup_size\.divmod\s*\(|\bqhead_per_khead_divmod\b"):
         yield Finding(_line(view, match.start()), f"{match.group()} splits a packed index into query and head", 0.85)
@@ -224,7 +254,12 @@ def recomputation(view: SyntaxView) -> Iterator[Finding]:
             if re.search(r"(?i)lse|logsumexp|softmax_lse|row_stat", " ".join(call.arguments)):
                 yield Finding(call.span, f"{call.path} rebuilds probabilities from the stored log-sum-exp", 0.9)
         forward = next(iter(view.calls(r"\w*(?:scan_fwd|forward|silu|softplus)\w*|InclusiveScan\w*")), None)
-        if forward and function.body.holds(forward.span.start) and re.search(r"(?i)dout|dy\b|grad", view.text(function.body)) and re.search(r"(?i)recomput|delta_a_exp|InclusiveScan", view.text(function.body)):
+        if (
+            forward
+            and function.body.holds(forward.span.start)
+            and re.search(r"(?i)dout|dy\b|grad", view.text(function.body))
+            and re.search(r"(?i)recomput|delta_a_exp|InclusiveScan", view.text(function.body))
+        ):
             yield Finding(forward.span, f"{forward.path} runs the forward step again inside {function.name}", 0.6)
 
 
@@ -233,14 +268,25 @@ def topk_in_registers(view: SyntaxView) -> Iterator[Finding]:
     """The largest k chosen by a warp or thread: repeated arg-max with the winner struck out, or insertion."""
     for loop in view.loops:
         owner = view.function_at(loop.span.start)
-        if owner is None or not owner.on_device or not re.search(r"(?i)\btop_?k\b|\bk\b|topk|num_experts_per|nexpert_used|n_expert_used", loop.condition):
+        if (
+            owner is None
+            or not owner.on_device
+            or not re.search(r"(?i)\btop_?k\b|\bk\b|topk|num_experts_per|nexpert_used|n_expert_used", loop.condition)
+        ):
             continue
         text = view.text(loop.body)
-        argmax = re.search(r"(?i)if\s*\([^;{]*(\w*(?:val|max|logit|score|prob)\w*)(?:\[[^\]]*\])?\s*>\s*\w*(?:max|best|val)\w*", text)
+        argmax = re.search(
+            r"(?i)if\s*\([^;{]*(\w*(?:val|max|logit|score|prob)\w*)(?:\[[^\]]*\])?\s*>\s*\w*(?:max|best|val)\w*", text
+        )
         struck = re.search(r"=\s*(?:-\s*(?:\w*INF\w*|\w*inf\w*|1e?\d*|10000\.f?|FLT_MAX)|static_cast<\w+>\(-)", text)
         shuffled = re.search(r"(?i)shfl", text)
         if argmax and struck and shuffled:
-            yield Finding(loop.span, f"{' '.join(loop.header.split())[:50]}: arg-max of registers by shuffles, then the winner is struck out", 0.88)
+            yield Finding(
+                loop.span,
+                f"{' '.join(loop.header.split())[:50]}: arg-max of registers by shuffles, then the "
+                f"winner is struck out",
+                0.88,
+            )
     yield from called(view, r"warp_?topk\w*|warpTopK\w*|reduceTopK\w*|topk_in_warp\w*", "calls {0}", 0.8)
 
 
@@ -251,11 +297,23 @@ def expert_token_sorting(view: SyntaxView) -> Iterator[Finding]:
         owner = view.function_at(a.span.start)
         if owner is None or not owner.on_device:
             continue
-        if re.search(r"(?i)sorted_token|sorted_ids|sorted_row|permuted_(?:row|token)|expert_first_token|token_map", a.target) and "[" in a.target:
+        if (
+            re.search(
+                r"(?i)sorted_token|sorted_ids|sorted_row|permuted_(?:row|token)|expert_first_token|token_map", a.target
+            )
+            and "[" in a.target
+        ):
             yield Finding(a.span, f"writes {a.name} in expert order", 0.88)
-        elif re.search(r"(?i)tokens?_cnts?|expert_counts?|cumsum|expert_offsets?|expert_ids", a.target) and "[" in a.target and re.search(r"(?i)expert", view.text(owner.head) + view.text(owner.body)) and re.search(r"(?i)cumsum|offset|prefix", view.text(owner.body)):
+        elif (
+            re.search(r"(?i)tokens?_cnts?|expert_counts?|cumsum|expert_offsets?|expert_ids", a.target)
+            and "[" in a.target
+            and re.search(r"(?i)expert", view.text(owner.head) + view.text(owner.body))
+            and re.search(r"(?i)cumsum|offset|prefix", view.text(owner.body))
+        ):
             yield Finding(a.span, f"counts and offsets of tokens per expert: {a.name}", 0.75)
-    yield from called(view, r"moe_align_block_size\w*(?<!kernel)|sort_?(?:by)?_?experts?\w*|build_expert_maps\w*", "calls {0}", 0.5)
+    yield from called(
+        view, r"moe_align_block_size\w*(?<!kernel)|sort_?(?:by)?_?experts?\w*|build_expert_maps\w*", "calls {0}", 0.5
+    )
 
 
 _ACTIVATION = re.compile(
@@ -271,19 +329,29 @@ def fused_epilogue(view: SyntaxView) -> Iterator[Finding]:
         if not _has_main_work(view, function, body):
             continue
         for match in _ACTIVATION.finditer(body):
-            yield Finding(_line(view, function.body.start + match.start()), f"activation {' '.join(match.group().split())[:40]} on the result", 0.85)
+            yield Finding(
+                _line(view, function.body.start + match.start()),
+                f"activation {' '.join(match.group().split())[:40]} on the result",
+                0.85,
+            )
         yield from _added_operands(view, function, body)
 
 
-_MAIN = re.compile(r"shfl|[rR]educe|mma|gemm|[sS]can\b|Scan\w*\(|__syncthreads|rsqrtf|warp_\w+\(|\bsum\s*\+=|acc\w*\s*\[?[^;=]*\+=", re.IGNORECASE)
+_MAIN = re.compile(
+    r"shfl|[rR]educe|mma|gemm|[sS]can\b|Scan\w*\(|__syncthreads|rsqrtf|warp_\w+\(|\bsum\s*\+=|acc\w*\s*\[?[^;=]*\+=",
+    re.IGNORECASE,
+)
 
 
 def _has_main_work(view: SyntaxView, function: Function, body: str) -> bool:
     """Whether the function computes more than an element-wise map: only then can it have an epilogue."""
     accumulates = any(
-        a.operator == "+=" and view.loops_around(a.span.start) and not re.fullmatch(r"\s*[\w:.*+()\s]*(?:[sS]tride|Dim|SIZE|Size)\w*[\w.\s*+()]*", a.value)
-        and re.search(r"\*|\[", a.value) for a in view.within(function, view.assignments)
-    )  # fmt: skip
+        a.operator == "+="
+        and view.loops_around(a.span.start)
+        and not re.fullmatch(r"\s*[\w:.*+()\s]*(?:[sS]tride|Dim|SIZE|Size)\w*[\w.\s*+()]*", a.value)
+        and re.search(r"\*|\[", a.value)
+        for a in view.within(function, view.assignments)
+    )
     return bool(accumulates or _MAIN.search(body))
 
 
@@ -295,7 +363,17 @@ def _added_operands(view: SyntaxView, function: Function, body: str) -> Iterator
         indexed = "[" in a.target or "." in a.target or "*" in a.target
         if not found:
             continue
-        if a.operator in ("+=", "*=") and re.fullmatch(r"(?i)bias\w*|residual\w*|gate\w*|skip\w*", found.group()) and "delta_bias" not in found.group():
+        if (
+            a.operator in ("+=", "*=")
+            and re.fullmatch(r"(?i)bias\w*|residual\w*|gate\w*|skip\w*", found.group())
+            and "delta_bias" not in found.group()
+        ):
             yield Finding(a.span, f"{a.target.strip()[:30]} {a.operator} {found.group()}: fused into the kernel", 0.72)
-        elif indexed and re.search(rf"[*+]\s*{re.escape(found.group())}\b|\b{re.escape(found.group())}\b(?:\[[^\]]*\])?\s*[*+]", a.value) and not re.search(r"(?i)delta_bias", a.value):
+        elif (
+            indexed
+            and re.search(
+                rf"[*+]\s*{re.escape(found.group())}\b|\b{re.escape(found.group())}\b(?:\[[^\]]*\])?\s*[*+]", a.value
+            )
+            and not re.search(r"(?i)delta_bias", a.value)
+        ):
             yield Finding(a.span, f"stores {' '.join(a.value.split())[:60]}: {found.group()} is fused", 0.7)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.registry import Finding, detector
 from ingest.queries import assembled, called, definitions, first, mentions, origins
+from ingest.registry import Finding, detector
 from ingest.syntax import Function, Span, SyntaxView, names_in
 
 _WIDE_BUILTIN = (
@@ -28,18 +28,24 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
         if re.fullmatch(_WIDE_BUILTIN, base) or base in wide:
             yield Finding(_statement(view, match.start()), f"accesses memory through a pointer to {kind}", 0.95)
     yield from first(
-        mentions(view, r"\bAutoVectorizingCopy(?:WithAssumedAlignment)?\b|\bUniversalCopy\s*<\s*(?:cute::)?uint128_t",
-                 "copy atom {0} moves whole vectors"),
+        mentions(
+            view,
+            r"\bAutoVectorizingCopy(?:WithAssumedAlignment)?\b|\bUniversalCopy\s*<\s*(?:cute::)?uint128_t",
+            "copy atom {0} moves whole vectors",
+        ),
         mentions(view, r"\bSM80_CP_ASYNC_CACHE\w+\s*<\s*(?:cute::)?uint128_t", "copy atom {0} moves 16 bytes"),
         mentions(view, r"\b(?:cub::)?BLOCK_(?:LOAD|STORE)_VECTORIZE\b", "block load or store mode {0}"),
         mentions(view, r"\bBlock(?:Load|Store)\w*\s*<\s*vec_t\b", "{0}: block load of vectors"),
-        assembled(view, r"(?:ld|st)\.(?!shared).*\.v4\.|(?:ld|st)\.(?!shared).*\.v2\.[a-z]?(?:32|64)|(?:ld|st)\.\S*\.b128",
-                  "PTX {0} moves 64 bits or more"),
+        assembled(
+            view,
+            r"(?:ld|st)\.(?!shared).*\.v4\.|(?:ld|st)\.(?!shared).*\.v2\.[a-z]?(?:32|64)|(?:ld|st)\.\S*\.b128",
+            "PTX {0} moves 64 bits or more",
+        ),
         _wide_async_copies(view),
         called(view, r"(?:cast_)?(?:load|store)(?:128|64)(?:cs|cg)?", "{0} moves one vector at a time"),
         called(view, r"cast_load|cast_store|load_vec\w*|store_vec\w*|vec_(?:load|store)\w*", "{0} moves a vector", 0.6),
         _wide_parameters(view),
-    )  # fmt: skip
+    )
 
 
 def _wide_types(view: SyntaxView) -> set[str]:
@@ -47,12 +53,19 @@ def _wide_types(view: SyntaxView) -> set[str]:
     names = set(re.findall(r"\b(?:struct|class|union)\s+(?:alignas|__align__)\s*\(\s*[^)]*\)\s*(\w+)", view.code))
     names |= set(re.findall(r"\bstruct\s+(\w+)\s*\{[^{}]*\}\s*__attribute__\s*\(\(aligned", view.code))
     names = {n for n in names if not _is_narrow(view, n)}
-    vector_template = r"\b(?:\w*::)*(?:_?\w*Vec(?:tor|_t)?_?|Aligned\w*Array|aligned_vector|vec_t|Packed?128|x128|BytesToType|Vec_\w+)"
+    vector_template = (
+        r"\b(?:\w*::)*(?:_?\w*Vec(?:tor|_t)?_?|Aligned\w*Array|aligned_vector|vec_t"
+        r"|Packed?128|x128|BytesToType|Vec_\w+)"
+    )
     for _ in range(2):
         for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);|\btypedef\s+([^;]+?)\s+(\w+)\s*;", view.code):
             name, kind = match.group(1) or match.group(4), match.group(2) or match.group(3)
             head = re.sub(r"<.*", "", kind.replace("typename", ""), flags=re.DOTALL).strip().split("::")[-1].strip()
-            if re.fullmatch(_WIDE_BUILTIN, head) or head in names or re.match(vector_template + r"\s*<", kind.replace("typename", "").strip()):
+            if (
+                re.fullmatch(_WIDE_BUILTIN, head)
+                or head in names
+                or re.match(vector_template + r"\s*<", kind.replace("typename", "").strip())
+            ):
                 names.add(name)
     for match in re.finditer(vector_template + r"(?=\s*<)", view.code):
         names.add(match.group().split("::")[-1])
@@ -111,15 +124,23 @@ def read_only_cache(view: SyntaxView) -> Iterator[Finding]:
 def cache_hints(view: SyntaxView) -> Iterator[Finding]:
     """Eviction and streaming hints, and prefetches into a cache; not the ``.ca``/``.cg`` operators."""
     yield from first(
-        called(view, r"__(?:ld|st)(?:cs|lu|cv|wt)|(?:load|store)128cs|__builtin_nontemporal_\w+",
-               "{0} marks data as streaming"),
-        assembled(view, r"prefetch(?:u)?\.(?!tensormap)|createpolicy|applypriority|discard\.",
-                  "PTX {0}"),
-        assembled(view, r".*\.(?:evict_\w+|no_allocate|L\dcache_hint)|.*L[12]::(?:evict|no_allocate|cache_hint|\d+B)|(?:ld|st)\.\S*\.cs\b",
-                  "PTX {0} carries a cache hint"),
-        mentions(view, r"\b(?:TMA::)?CacheHint\w*::\w+|\bEVICT_(?:FIRST|LAST|NORMAL)\b|\bcudaAccessPolicy\w+|\bcudaStreamAttributeAccessPolicyWindow\b",
-                 "{0} sets an eviction policy"),
-    )  # fmt: skip
+        called(
+            view,
+            r"__(?:ld|st)(?:cs|lu|cv|wt)|(?:load|store)128cs|__builtin_nontemporal_\w+",
+            "{0} marks data as streaming",
+        ),
+        assembled(view, r"prefetch(?:u)?\.(?!tensormap)|createpolicy|applypriority|discard\.", "PTX {0}"),
+        assembled(
+            view,
+            r".*\.(?:evict_\w+|no_allocate|L\dcache_hint)|.*L[12]::(?:evict|no_allocate|cache_hint|\d+B)|(?:ld|st)\.\S*\.cs\b",
+            "PTX {0} carries a cache hint",
+        ),
+        mentions(
+            view,
+            r"\b(?:TMA::)?CacheHint\w*::\w+|\bEVICT_(?:FIRST|LAST|NORMAL)\b|\bcudaAccessPolicy\w+|\bcudaStreamAttributeAccessPolicyWindow\b",
+            "{0} sets an eviction policy",
+        ),
+    )
     for statement in view.assembly:
         if re.search(r"L2::(?:\d+B|evict|cache_hint)|\.no_allocate", statement.text):
             yield Finding(statement.span, "PTX with an L2 hint", 0.9)
@@ -139,9 +160,13 @@ def paged_kv_cache(view: SyntaxView) -> Iterator[Finding]:
     for match in view.search(rf"\b\w*{table}\w*\s*(?:\[|\.(?:data|at|block|page)\b|\+)"):
         statement = _statement(view, match.start())
         owner = view.function_at(match.start())
-        if owner is not None and re.search(r"page_size|block_size|PAGE|BLOCK_SIZE|\bpage|kBlockSize", view.text(owner.body)):
+        if owner is not None and re.search(
+            r"page_size|block_size|PAGE|BLOCK_SIZE|\bpage|kBlockSize", view.text(owner.body)
+        ):
             yield Finding(statement, f"looks a page up in {match.group().rstrip('[.+ ')}", 0.9)
-    yield from mentions(view, r"\bpaged_kv\w*\s*(?:\.|->)\s*\w+\s*\(|\bpaged_kv_t\b", "{0}: pages of keys and values", 0.85)
+    yield from mentions(
+        view, r"\bpaged_kv\w*\s*(?:\.|->)\s*\w+\s*\(|\bpaged_kv_t\b", "{0}: pages of keys and values", 0.85
+    )
     yield from called(view, r"get_(?:k|v)(?:v)?_(?:ptr|offset)|protective_get_kv_offset", "{0} resolves a page", 0.5)
 
 
@@ -158,12 +183,17 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
     yield from _guarded_copies(view)
     yield from _guarded_stores_in_loops(view)
     yield from first(
-        called(view, r"\w*cp_async\w*zfill\w*|\w*pred_load\w*|load_with_zfill\w*|cp_async_zfill\w*", "{0} fills with zeros", 0.85),
+        called(
+            view,
+            r"\w*cp_async\w*zfill\w*|\w*pred_load\w*|load_with_zfill\w*|cp_async_zfill\w*",
+            "{0} fills with zeros",
+            0.85,
+        ),
         mentions(view, r"\bSM80_CP_ASYNC_\w+_ZFILL\b", "copy atom {0} fills with zeros"),
         mentions(view, r"\bcopy\s*<[^;()]*(?:Is_even_\w+|Clear_OOB\w*)[^;()]*>\s*\(", "{0} guards a tile copy", 0.9),
         mentions(view, r"\bif\s+(?:constexpr\s*)?\(\s*Clear_OOB\w*\s*\)", "{0}: out-of-bounds parts are cleared", 0.88),
         mentions(view, r"\b(?:cute::)?make_tensor\s*<\s*bool\s*>", "{0}: a tensor of predicates", 0.85),
-    )  # fmt: skip
+    )
     for statement in view.assembly:
         guard = re.search(r"@!?%?\w+\s+(?:cp\.async|ld\.|st\.)", statement.text)
         if guard or re.search(r"cp\.async\.c[ag]\S*\s+\[%\d\],\s*\[%\d\],\s*(?:%\w+|\d+),\s*%\w+", statement.text):
@@ -239,7 +269,12 @@ def _stores_out(view: SyntaxView, function: Function, span: Span) -> bool:
     for a in view.inside(span, view.assignments):
         if not a.declares and re.search(r"\[|\*", a.target):
             base = a.name.split(".")[0]
-            if base not in local and not re.search(r"-\s*\w*(?:INF|inf)", a.value) and not re.search(rf"&\s*\)?\s*{base}\b", view.text(function.head)) and f"(&{base})" not in re.sub(r"\s", "", view.text(function.head)):
+            if (
+                base not in local
+                and not re.search(r"-\s*\w*(?:INF|inf)", a.value)
+                and not re.search(rf"&\s*\)?\s*{base}\b", view.text(function.head))
+                and f"(&{base})" not in re.sub(r"\s", "", view.text(function.head))
+            ):
                 return True
     return False
 
@@ -256,17 +291,21 @@ def _guarded_stores_in_loops(view: SyntaxView) -> Iterator[Finding]:
     """A bound test around a load or store inside a per-thread loop over a tile's elements."""
     for branch in view.branches:
         owner = view.function_at(branch.span.start)
-        loops = [l for l in view.loops_around(branch.span.start) if owner and owner.body.holds(l.span.start)]
+        loops = [loop for loop in view.loops_around(branch.span.start) if owner and owner.body.holds(loop.span.start)]
         if branch.expression or not loops or owner is None or not owner.on_device or not _bound_guard(branch.condition):
             continue
         body = view.text(branch.consequence)
-        variables = {l.variable for l in loops} - {""}
+        variables = {loop.variable for loop in loops} - {""}
         depends = origins(view, branch.condition, owner, depth=2) & variables
         if not depends or re.search(r"\bthreadIdx|blockDim", loops[-1].header):
             continue
-        if re.search(r"(?i)>=?\s*[\w.>()-]*$", branch.condition) and not re.match(r"[\s{]*(?:break|continue)\s*;", body):
+        if re.search(r"(?i)>=?\s*[\w.>()-]*$", branch.condition) and not re.match(
+            r"[\s{]*(?:break|continue)\s*;", body
+        ):
             continue
-        if _stores_out(view, owner, branch.consequence) or re.search(r"\b\w*store\w*\s*\(|\bcopy\s*\(|\b__st\w+\s*\(", body):
+        if _stores_out(view, owner, branch.consequence) or re.search(
+            r"\b\w*store\w*\s*\(|\bcopy\s*\(|\b__st\w+\s*\(", body
+        ):
             yield Finding(branch.span, f"stores only where {branch.condition}", 0.75)
         elif re.match(r"[\s{]*(?:break|continue)\s*;", body):
             yield Finding(branch.span, f"leaves the tile where {branch.condition}", 0.45)

@@ -9,8 +9,14 @@ from ingest.queries import assembled, called, device_functions, first, mentions,
 from ingest.registry import Finding, detector
 from ingest.syntax import Function, Span, SyntaxView, names_in
 
-SHUFFLE_DOWN = r"(?:__shfl_(?:xor|down)(?:_sync)?|\w*SHFL_(?:XOR|DOWN)\w*|shfl_(?:xor|down)\w*|\w+\.shfl_(?:xor|down)|__reduce_\w+_sync|ptx_shfl_xor)"
-_WARP_CALL = r"(?:[wW]arp_?[rR]educe\w*|[wW]arpAllReduce\w*|warp_(?:sum|max|min)\w*|[wW]arp(?:Sum|Max|Min)\w*|warp_all_reduce\w*|quad_allreduce_?|subwarp_reduce\w*|groupReduce\w*)"
+SHUFFLE_DOWN = (
+    r"(?:__shfl_(?:xor|down)(?:_sync)?|\w*SHFL_(?:XOR|DOWN)\w*|shfl_(?:xor|down)\w*"
+    r"|\w+\.shfl_(?:xor|down)|__reduce_\w+_sync|ptx_shfl_xor)"
+)
+_WARP_CALL = (
+    r"(?:[wW]arp_?[rR]educe\w*|[wW]arpAllReduce\w*|warp_(?:sum|max|min)\w*|[wW]arp(?:Sum|Max"
+    r"|Min)\w*|warp_all_reduce\w*|quad_allreduce_?|subwarp_reduce\w*|groupReduce\w*)"
+)
 
 
 @detector("warp-shuffle-reduction")
@@ -68,7 +74,9 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
     """Values of a block combined: through cub, a helper, warp results in shared memory, or a tree."""
     yield from first(
         mentions(view, r"\bcub::BlockReduce\b|\bBlockReduce\s*<", "{0}", 0.9),
-        called(view, r"block_?[rR]educe\w*|blockReduce\w*|block_(?:sum|max|min)\w*|blockAllReduce\w*", "calls {0}", 0.85),
+        called(
+            view, r"block_?[rR]educe\w*|blockReduce\w*|block_(?:sum|max|min)\w*|blockAllReduce\w*", "calls {0}", 0.85
+        ),
     )
     for function in device_functions(view):
         shared = shared_names(view, function)
@@ -76,7 +84,11 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
             if not re.search(r">>=\s*1|/=\s*2|>>\s*1|/\s*2", loop.update or view.text(loop.body)):
                 continue
             text = view.text(loop.body)
-            fold = [n for n in shared if re.search(rf"\b{re.escape(n)}\s*\[[^\]]*\]\s*(?:\+=|=[^;]*\b{re.escape(n)}\s*\[[^\]]*\+\s*)", text)]
+            fold = [
+                n
+                for n in shared
+                if re.search(rf"\b{re.escape(n)}\s*\[[^\]]*\]\s*(?:\+=|=[^;]*\b{re.escape(n)}\s*\[[^\]]*\+\s*)", text)
+            ]
             if fold and re.search(r"__syncthreads|sync\(", text):
                 yield Finding(loop.span, f"tree over {fold[0]} with the stride halved at each step", 0.9)
         yield from _two_level(view, function.body, shared)
@@ -89,7 +101,12 @@ def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) 
     sums = [a for a in local if a.operator == "+=" and names_in(a.value) & shared]
     running = {a.name for a in local if a.feeds_itself and view.loops_around(a.span.start)}
     for stored in local:
-        if stored.name not in shared or stored.operator != "=" or stored.declares or not names_in(stored.value) & running:
+        if (
+            stored.name not in shared
+            or stored.operator != "="
+            or stored.declares
+            or not names_in(stored.value) & running
+        ):
             continue
         if not re.fullmatch(r"\s*[\w.]+(?:\s*\[[^\]]*\])*\s*", stored.value):
             continue
@@ -97,7 +114,11 @@ def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) 
             read = re.match(rf"\s*{re.escape(stored.name)}\s*\[[^*+]*$", added.value)
             later = added.span.start > stored.span.end and read
             if later and re.search(r"__syncthreads|sync\(", view.text(Span(stored.span.end, added.span.start))):
-                yield Finding(Span(stored.span.start, added.span.end), f"partial {stored.value.strip()} meet in {stored.name} and are added after the barrier", 0.78)
+                yield Finding(
+                    Span(stored.span.start, added.span.end),
+                    f"partial {stored.value.strip()} meet in {stored.name} and are added after the barrier",
+                    0.78,
+                )
 
 
 def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator[Finding]:
@@ -106,7 +127,9 @@ def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator
         if not re.search(r"lane\w*\s*==\s*(?:0|WARP)|%\s*(?:32|WARP_SIZE|warpSize)\s*==\s*0|==\s*0", branch.condition):
             continue
         inner = view.text(branch.consequence)
-        stored = re.search(r"\b(\w+)\s*\[\s*[^\]]*(?:warp|wid|/\s*32|>>\s*5|w_id)[^\]]*\]\s*(?:\.\w+\s*)?=\s*(\w+)", inner)
+        stored = re.search(
+            r"\b(\w+)\s*\[\s*[^\]]*(?:warp|wid|/\s*32|>>\s*5|w_id)[^\]]*\]\s*(?:\.\w+\s*)?=\s*(\w+)", inner
+        )
         if not stored or stored.group(1) not in shared:
             continue
         after = Span(branch.span.end, body.end)
@@ -116,7 +139,11 @@ def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator
         scanned = re.search(r"shfl_up|prefix|[sS]can", view.text(body))
         if reread and barrier and not scanned:
             end = after.start + barrier.end() + reread.end()
-            yield Finding(Span(branch.span.start, end), f"warp results meet in {stored.group(1)} and are combined after the barrier", 0.85)
+            yield Finding(
+                Span(branch.span.start, end),
+                f"warp results meet in {stored.group(1)} and are combined after the barrier",
+                0.85,
+            )
 
 
 @detector("warp-vote")
@@ -125,33 +152,54 @@ def warp_vote(view: SyntaxView) -> Iterator[Finding]:
     yield from first(
         called(view, r"__(?:ballot|any|all|match_any|match_all|uni)(?:_sync)?", "calls {0}", 0.95),
         assembled(view, r"vote\.|match\.(?:any|all)", "PTX {0}"),
-        mentions(view, r"\b\w*(?:tile|warp|group|active)\w*\s*\.\s*(?:ballot|any|all|match_any|match_all)\s*\(", "calls {0}", 0.7),
+        mentions(
+            view,
+            r"\b\w*(?:tile|warp|group|active)\w*\s*\.\s*(?:ballot|any|all|match_any|match_all)\s*\(",
+            "calls {0}",
+            0.7,
+        ),
     )
 
 
-_NOT_RESULT = re.compile(r"(?i)lock|ticket|semaphore|mutex|counter|\bdone|barrier|flag|sync|arriv|retire|tile_idx|work_idx|queue|head|next_tile|blocks?_(?:done|count)")
+_NOT_RESULT = re.compile(
+    r"(?i)lock|ticket|semaphore|mutex|counter|\bdone|barrier|flag|sync|arriv|retire|tile_idx|work_idx|queue|head|next_tile|blocks?_(?:done|count)"
+)
 
 
 @detector("atomic-accumulation")
 def atomic_accumulation(view: SyntaxView) -> Iterator[Finding]:
     """Atomic read-modify-write into results; locks, tickets and semaphores are something else."""
-    for call in view.calls(r"(?:atomic|gpuAtomic|fastAtomic|unsafeAtomic|red)(?:Add|Max|Min|And|Or|Xor|AddNoReturn)\w*(?:_block|_system)?|atomicAddNoRet|red_add\w*|atomic_add\w*"):
+    for call in view.calls(
+        r"(?:atomic|gpuAtomic|fastAtomic|unsafeAtomic|red)(?:Add|Max|Min|And|Or|Xor|AddNoReturn)\w*(?:_block|_system)?|atomicAddNoRet|red_add\w*|atomic_add\w*"
+    ):
         owner = view.function_at(call.span.start)
         if owner is None or not call.arguments or _NOT_RESULT.search(call.arguments[0]):
             continue
         before = view.text(Span(_statement(view, call.span.start).start, call.span.start))
-        ticket = re.search(r"=\s*$", before) and len(call.arguments) > 1 and re.fullmatch(r"\(?\s*\w*\)?\s*1u?", call.arguments[1])
+        ticket = (
+            re.search(r"=\s*$", before)
+            and len(call.arguments) > 1
+            and re.fullmatch(r"\(?\s*\w*\)?\s*1u?", call.arguments[1])
+        )
         if not ticket:
             yield Finding(call.span, f"{call.path} into {call.arguments[0][:50]}", 0.9)
-    yield from assembled(view, r"red\.(?!async)\S*(?:add|max|min)|atom\.\S*(?:add|max|min)\S*\.(?:f|b?f|noftz)", "PTX {0}", 0.85)
+    yield from assembled(
+        view, r"red\.(?!async)\S*(?:add|max|min)|atom\.\S*(?:add|max|min)\S*\.(?:f|b?f|noftz)", "PTX {0}", 0.85
+    )
 
 
 @detector("split-k-reduction")
 def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
     """Work split along the reduction axis into partial results that are combined later."""
-    split = r"\b\w*(?:split_?k|splitk|SplitK|split_kv|kv_split|splitkv|num_splits?|n_splits?|num_partitions|kNumSplits|split_idx|partition_kv)\w*\b"
+    split = (
+        r"\b\w*(?:split_?k|splitk|SplitK|split_kv|kv_split|splitkv|num_splits?|n_splits?"
+        r"|num_partitions|kNumSplits|split_idx|partition_kv)\w*\b"
+    )
     names = [m for m in view.search(split) if not re.search(r"(?i)split_?kernel|is_split$", m.group())]
-    partial = re.search(r"(?i)\bpartial|O_?partial|o_?accum|\btmp_out\b|exp_sums|lse_?(?:partial|accum)|\btmp_[vs]\b|\.sum\s*\(\s*0|workspace|parts?_", view.code)
+    partial = re.search(
+        r"(?i)\bpartial|O_?partial|o_?accum|\btmp_out\b|exp_sums|lse_?(?:partial|accum)|\btmp_[vs]\b|\.sum\s*\(\s*0|workspace|parts?_",
+        view.code,
+    )
     for match in names:
         statement = _statement(view, match.start())
         text = view.text(statement)
@@ -162,5 +210,7 @@ def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
         if re.search(r"(?i)merge_?states", function.name):
             yield Finding(Span(function.head.start, function.body.start), f"{function.name} merges partial states", 0.7)
     for function in view.functions:
-        if re.search(r"(?i)combine|reduce", function.name) and re.search(r"(?i)split|partition", function.name + view.text(function.head)):
+        if re.search(r"(?i)combine|reduce", function.name) and re.search(
+            r"(?i)split|partition", function.name + view.text(function.head)
+        ):
             yield Finding(Span(function.head.start, function.body.start), f"{function.name} combines the parts", 0.8)

@@ -10,8 +10,14 @@ from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in
 
 _SHUFFLE_UP = r"(?:__shfl_up(?:_sync)?|shfl_up\w*|\w*SHFL_UP\w*)"
-_WARP_SCAN_CALL = r"(?:warp_?(?:prefix|scan|inclusive|exclusive|cumsum)\w*|[wW]arp(?:Scan|Prefix|InclusiveScan|ExclusiveScan)\w*|warp_\w*_scan)"
-_BLOCK_SCAN_CALL = r"(?:block_?(?:scan|prefix|inclusive|exclusive|cumsum)(?!\w*callback)\w*|[bB]lock(?:Prefix|InclusiveScan|ExclusiveScan)\w*)"
+_WARP_SCAN_CALL = (
+    r"(?:warp_?(?:prefix|scan|inclusive|exclusive|cumsum)\w*|[wW]arp(?:Scan|Prefix"
+    r"|InclusiveScan|ExclusiveScan)\w*|warp_\w*_scan)"
+)
+_BLOCK_SCAN_CALL = (
+    r"(?:block_?(?:scan|prefix|inclusive|exclusive|cumsum)(?!\w*callback)\w*"
+    r"|[bB]lock(?:Prefix|InclusiveScan|ExclusiveScan)\w*)"
+)
 _SCAN_METHOD = r"(?:Inclusive|Exclusive)(?:Reverse)?(?:Scan|Sum)(?:Reverse)?\w*"
 
 
@@ -25,7 +31,11 @@ def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
         guard = re.search(r"\b\w*(?:lane|tid|threadIdx\.x|l)\w*\b[^;?{]*(?:>=|>|<)\s*\(?\s*\w+", view.text(region))
         grows = loop is None or re.search(r"<<=|\*=\s*2|<<\s*1|\*\s*2|\+\+", loop.update)
         if guard and grows:
-            yield Finding(region if loop else call.span, f"{call.name} from lower lanes, guarded by {' '.join(guard.group().split())[:50]}", 0.92)
+            yield Finding(
+                region if loop else call.span,
+                f"{call.name} from lower lanes, guarded by {' '.join(guard.group().split())[:50]}",
+                0.92,
+            )
     yield from _named_types(view, r"Warp\w*Scan\w*", r"(?i)shuffle|shfl", "scan in a warp by shuffles")
     yield from first(
         assembled(view, r"shfl\.(?:sync\.)?up", "PTX {0}", 0.9),
@@ -40,7 +50,9 @@ def _named_types(view: SyntaxView, name: str, content: str, what: str) -> Iterat
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
         if re.fullmatch(name, aggregate.name) and re.search(content, text[text.find("{") :]):
-            yield Finding(Span(aggregate.span.start, aggregate.span.start + text.find("{") + 1), f"{aggregate.name}: {what}", 0.84)
+            yield Finding(
+                Span(aggregate.span.start, aggregate.span.start + text.find("{") + 1), f"{aggregate.name}: {what}", 0.84
+            )
 
 
 @detector("block-scan")
@@ -107,7 +119,10 @@ def _pair_combine(view: SyntaxView, function: Function) -> Iterator[Finding]:
         return
     value = r"[A-Za-z_]\w*(?:\s*(?:\.|->)\s*\w+|\[[^\]]*\])*"
     product = re.search(rf"({value})\s*\*\s*({value})\s*(?=[,;}})])", body)
-    affine = re.search(rf"({value})\s*\*\s*({value})\s*\+\s*({value})|({value})\s*\+\s*({value})\s*\*\s*({value})|\b_*fmaf?(?:_rn)?\s*\(\s*({value})\s*,\s*({value})\s*,\s*({value})", body)
+    affine = re.search(
+        rf"({value})\s*\*\s*({value})\s*\+\s*({value})|({value})\s*\+\s*({value})\s*\*\s*({value})|\b_*fmaf?(?:_rn)?\s*\(\s*({value})\s*,\s*({value})\s*,\s*({value})",
+        body,
+    )
     if not product or not affine:
         return
     parameters = {re.sub(r"\W", "", p.split()[-1]) for p in function.parameters}
@@ -120,8 +135,11 @@ def _pair_combine(view: SyntaxView, function: Function) -> Iterator[Finding]:
     both = all(len(sources(names) & parameters) >= 2 for names in used)
     shares_factor = {g for g in product.groups() if g} & {g for g in affine.groups() if g}
     if both and shares_factor and "sqrt" not in body:
-        yield Finding(Span(function.head.start, function.body.end),
-                      f"{function.name} joins ({' '.join(product.group().split())}, {' '.join(affine.group().split())})", 0.92)  # fmt: skip
+        yield Finding(
+            Span(function.head.start, function.body.end),
+            f"{function.name} joins ({' '.join(product.group().split())}, {' '.join(affine.group().split())})",
+            0.92,
+        )
 
 
 @detector("chunked-scan-carry")
@@ -140,7 +158,9 @@ def chunked_scan_carry(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(aggregate.span, f"{aggregate.name} hands the running prefix to the next chunk", 0.7)
 
 
-_SCAN_WORD = re.compile(rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|{_BLOCK_SCAN_CALL}|{_SCAN_METHOD}|\w*[sS]can\w*\s*(?:<[^;()]*>)?\s*\(")
+_SCAN_WORD = re.compile(
+    rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|{_BLOCK_SCAN_CALL}|{_SCAN_METHOD}|\w*[sS]can\w*\s*(?:<[^;()]*>)?\s*\("
+)
 _CARRY_NAME = re.compile(r"(?i)carry|running|prefix|carried|state|offset_so_far|base_sum")
 
 
@@ -155,8 +175,12 @@ def _carried(view: SyntaxView, function: Function, loop: Loop, shared: frozenset
         born = [v for v in view.variables_named.get(update.name.split(".")[0], []) if function.body.holds(v.start)]
         outside = update.name.split(".")[0] in shared or any(not loop.body.holds(v.start) for v in born)
         if outside and _reads_before(view, loop, update):
-            yield Finding(Span(loop.span.start, update.span.end) if view.line(update.span.end) - view.line(loop.span.start) < 30 else update.span,
-                          f"{update.name} carries the prefix from one step of the loop over {loop.variable or 'chunks'} to the next", 0.9)  # fmt: skip
+            near = view.line(update.span.end) - view.line(loop.span.start) < 30
+            span = Span(loop.span.start, update.span.end) if near else update.span
+            over = loop.variable or "chunks"
+            yield Finding(
+                span, f"{update.name} carries the prefix from one step of the loop over {over} to the next", 0.9
+            )
 
 
 def _carried_through_calls(view: SyntaxView) -> Iterator[Finding]:

@@ -21,7 +21,12 @@ def block_barrier(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"bar\.sync|barrier\.sync", "PTX {0}", 0.4),
     )
     for name in sorted(blocks):
-        yield from mentions(view, rf"\b(?:cg|cooperative_groups)::sync\s*\(\s*{name}\s*\)|\b{name}\s*\.\s*sync\s*\(", "{0} on the thread block", 0.95)
+        yield from mentions(
+            view,
+            rf"\b(?:cg|cooperative_groups)::sync\s*\(\s*{name}\s*\)|\b{name}\s*\.\s*sync\s*\(",
+            "{0} on the thread block",
+            0.95,
+        )
     for statement in view.assembly:
         if re.search(r"bar(?:rier)?\.(?:cta\.)?sync\S*\s+0\s*;", statement.text):
             yield Finding(statement.span, "PTX barrier 0", 0.9)
@@ -32,11 +37,20 @@ def named_barrier(view: SyntaxView) -> Iterator[Finding]:
     """Barriers with an id, for a part of the block."""
     for statement in view.assembly:
         if re.search(r"\bbar(?:rier)?\.(?:cta\.)?(?:sync|arrive|red)\S*\s+(?!0\s*;)\S", statement.text):
-            yield Finding(statement.span, f"PTX {statement.mnemonics[0] if statement.mnemonics else 'bar'} with an id", 0.9)
+            yield Finding(
+                statement.span, f"PTX {statement.mnemonics[0] if statement.mnemonics else 'bar'} with an id", 0.9
+            )
     yield from first(
         mentions(view, r"\b(?:\w+::)*NamedBarriers?::\w+", "{0}", 0.92),
-        called(view, r"named_barrier_(?:sync|arrive)\w*|bar_sync\w*|__barrier_sync(?:_count)?|barrier_sync", "calls {0}", 0.88),
-        mentions(view, r"\b(?:warpgroup|group\s*<[^>]*>|consumer|producer)\s*::\s*(?:sync|arrive)\s*\(", "calls {0}", 0.88),
+        called(
+            view,
+            r"named_barrier_(?:sync|arrive)\w*|bar_sync\w*|__barrier_sync(?:_count)?|barrier_sync",
+            "calls {0}",
+            0.88,
+        ),
+        mentions(
+            view, r"\b(?:warpgroup|group\s*<[^>]*>|consumer|producer)\s*::\s*(?:sync|arrive)\s*\(", "calls {0}", 0.88
+        ),
     )
 
 
@@ -45,15 +59,27 @@ def warp_synchronous(view: SyntaxView) -> Iterator[Finding]:
     """Lanes of a warp ordered without a block barrier."""
     yield from called(view, r"__syncwarp", "calls {0}", 0.95)
     yield from assembled(view, r"bar\.warp\.sync", "PTX {0}", 0.9)
-    for match in view.search(r"\b(?:thread_block_tile\s*<\s*(?:\d+|\w*(?:WARP|warp)\w*)[^>]*>|coalesced_group)\s+(\w+)"):
-        yield from mentions(view, rf"\b{match.group(1)}\s*\.\s*sync\s*\(|\bcg::sync\s*\(\s*{match.group(1)}\s*\)", "{0} on a tile of a warp", 0.85)
+    for match in view.search(
+        r"\b(?:thread_block_tile\s*<\s*(?:\d+|\w*(?:WARP|warp)\w*)[^>]*>|coalesced_group)\s+(\w+)"
+    ):
+        yield from mentions(
+            view,
+            rf"\b{match.group(1)}\s*\.\s*sync\s*\(|\bcg::sync\s*\(\s*{match.group(1)}\s*\)",
+            "{0} on a tile of a warp",
+            0.85,
+        )
 
 
 @detector("grid-stride-loop")
 def grid_stride_loop(view: SyntaxView) -> Iterator[Finding]:
     """A loop that advances by the grid: its stride involves gridDim."""
     yield from (Finding(_head(loop), f"advances by {why}", 0.92) for loop, why in grid_strides(view))
-    yield from mentions(view, r"\b(?:CUDA_1D_KERNEL_LOOP\w*|CUDA_KERNEL_LOOP\w*|GRID_STRIDE_LOOP\w*)\s*\(", "{0}: the macro's loop strides by the grid", 0.85)
+    yield from mentions(
+        view,
+        r"\b(?:CUDA_1D_KERNEL_LOOP\w*|CUDA_KERNEL_LOOP\w*|GRID_STRIDE_LOOP\w*)\s*\(",
+        "{0}: the macro's loop strides by the grid",
+        0.85,
+    )
 
 
 def _head(loop: Loop) -> Span:
@@ -75,7 +101,9 @@ def grid_strides(view: SyntaxView) -> Iterator[tuple[Loop, str]]:
             yield loop, " ".join(step.split())
             continue
         for name in names_in(step) - {loop.variable}:
-            if any(re.search(r"\bgridDim\b|\bgrid\.(?:size|num_threads)", a.value) for a in definitions(view, name, owner)):
+            if any(
+                re.search(r"\bgridDim\b|\bgrid\.(?:size|num_threads)", a.value) for a in definitions(view, name, owner)
+            ):
                 yield loop, f"{' '.join(step.split())} where {name} involves gridDim"
 
 
@@ -85,16 +113,28 @@ _HEAVY = re.compile(r"__syncthreads|__shared__|mma|wgmma|tma|gemm|barrier|cp_asy
 @detector("persistent-kernel")
 def persistent_kernel(view: SyntaxView) -> Iterator[Finding]:
     """Blocks that stay and take tile after tile, as many as the chip has room for."""
-    for match in view.search(r"\b\w*(?:scheduler|Scheduler|sched)\w*\s*(?:\.|->|::)\s*(?:template\s+)?(?:get_next_work|fetch_next_work|advance_to_next_work|get_initial_work|get_next_block|next_tile)\w*"):
-        if view.loops_around(match.start()) or any(l.span.holds(match.start()) for l in view.loops):
+    for match in view.search(
+        r"\b\w*(?:scheduler|Scheduler|sched)\w*\s*(?:\.|->|::)\s*(?:template\s+)?(?:get_next_work|fetch_next_work|advance_to_next_work|get_initial_work|get_next_block|next_tile)\w*"
+    ):
+        if view.loops_around(match.start()) or any(loop.span.holds(match.start()) for loop in view.loops):
             yield Finding(Span(*match.span()), f"tile loop driven by {match.group()}", 0.9)
-    counted = re.search(r"multiProcessorCount|\bnum_sms?\b|\bsm_count\b|\bnumSMs?\b|\bNUM_SMS?\b|\bkNumSMs?\b|\bSM_COUNT\b|MultiProcessorCount", view.code)
+    counted = re.search(
+        r"multiProcessorCount|\bnum_sms?\b|\bsm_count\b|\bnumSMs?\b|\bNUM_SMS?\b|\bkNumSMs?\b|\bSM_COUNT\b|MultiProcessorCount",
+        view.code,
+    )
     cooperative = re.search(r"cudaLaunchCooperativeKernel|grid_group|this_grid", view.code)
     for loop, why in grid_strides(view):
         owner = view.function_at(loop.span.start)
         starts = origins(view, loop.initializer.split("=")[-1], owner, depth=3)
         rows = any(re.search(r"(?i)threadIdx|warp|lane|meta_group", name) for name in starts)
-        if counted and not cooperative and not rows and owner is not None and owner.is_kernel and _HEAVY.search(view.text(loop.body)):
+        if (
+            counted
+            and not cooperative
+            and not rows
+            and owner is not None
+            and owner.is_kernel
+            and _HEAVY.search(view.text(loop.body))
+        ):
             yield Finding(_head(loop), f"one block per SM ({counted.group()}) loops over tiles: {why}", 0.88)
     for loop in view.loops:
         if loop.kind != "for" and re.fullmatch(r"\(?\s*(?:true|1)\s*\)?", loop.condition or "true"):
@@ -108,7 +148,12 @@ def warp_specialization(view: SyntaxView) -> Iterator[Finding]:
     """Warps with different roles: some only load, others only compute."""
     yield from first(
         assembled(view, r"setmaxnreg", "PTX {0} moves registers between roles"),
-        called(view, r"warpgroup_reg_(?:alloc|dealloc)\w*|(?:increase|decrease)_registers|producer_registers|consumer_registers", "{0} moves registers between roles", 0.93),
+        called(
+            view,
+            r"warpgroup_reg_(?:alloc|dealloc)\w*|(?:increase|decrease)_registers|producer_registers|consumer_registers",
+            "{0} moves registers between roles",
+            0.93,
+        ),
         mentions(view, r"\b(?:WarpGroupRole|WarpRole|WarpCategory|ProducerWarpRole)::\w+", "role {0}", 0.88),
     )
     yield from _split_pipeline(view)
@@ -117,7 +162,9 @@ def warp_specialization(view: SyntaxView) -> Iterator[Finding]:
             continue
         role = re.search(r"(?i)\b\w*(?:producer|consumer|load_warp|mma_warp|warp_?role)\w*\b", branch.condition)
         if role and re.search(r"(?i)warp|thread|group", branch.condition + view.text(branch.span)[:400]):
-            yield Finding(Span(branch.span.start, branch.consequence.start + 1), f"branches by role: {branch.condition}", 0.82)
+            yield Finding(
+                Span(branch.span.start, branch.consequence.start + 1), f"branches by role: {branch.condition}", 0.82
+            )
 
 
 def _split_pipeline(view: SyntaxView) -> Iterator[Finding]:
@@ -135,11 +182,25 @@ def thread_block_cluster(view: SyntaxView) -> Iterator[Finding]:
     """Blocks that run together and see each other's shared memory."""
     yield from first(
         mentions(view, r"\b__cluster_dims__\s*\([^)]*\)", "{0}"),
-        assembled(view, r"barrier\.cluster|mapa\.|\S*\.shared::cluster\S*\.multicast|ld\.shared::cluster|st\.(?:async\.)?\S*shared::cluster", "PTX {0}"),
-        called(view, r"cluster_(?:sync|arrive\w*|wait)|map_shared_rank|this_cluster|cluster_(?:ctarank|grid_dims|id_in_grid)|block_rank_in_cluster|cudaOccupancyMaxActiveClusters", "calls {0}", 0.9),
+        assembled(
+            view,
+            r"barrier\.cluster|mapa\.|\S*\.shared::cluster\S*\.multicast|ld\.shared::cluster|st\.(?:async\.)?\S*shared::cluster",
+            "PTX {0}",
+        ),
+        called(
+            view,
+            r"cluster_(?:sync|arrive\w*|wait)|map_shared_rank|this_cluster|cluster_(?:ctarank|grid_dims|id_in_grid)|block_rank_in_cluster|cudaOccupancyMaxActiveClusters",
+            "calls {0}",
+            0.9,
+        ),
         mentions(view, r"\bcudaLaunchAttributeClusterDimension\b|\bClusterLaunchParams\b", "{0}", 0.92),
         mentions(view, r"\btma::cluster::\w+|\bcluster::(?:sync|arrive|wait)\b", "{0}", 0.9),
-        mentions(view, r"\bClusterShape\w*\s*=\s*(?:cute::)?Shape\s*<\s*(?:cute::)?(?:_?[2-9]|Int<\s*[2-9k])[^;]*", "{0}", 0.85),
+        mentions(
+            view,
+            r"\bClusterShape\w*\s*=\s*(?:cute::)?Shape\s*<\s*(?:cute::)?(?:_?[2-9]|Int<\s*[2-9k])[^;]*",
+            "{0}",
+            0.85,
+        ),
     )
 
 
@@ -147,7 +208,12 @@ def thread_block_cluster(view: SyntaxView) -> Iterator[Finding]:
 def cooperative_groups(view: SyntaxView) -> Iterator[Finding]:
     """The cooperative groups interface."""
     yield from first(
-        mentions(view, r"\b(?:cg|cooperative_groups)::(?:this_\w+|tiled_partition|thread_block\w*|grid_group|coalesced\w*|reduce|sync|cluster_group|thread_group)\b", "{0}", 0.93),
+        mentions(
+            view,
+            r"\b(?:cg|cooperative_groups)::(?:this_\w+|tiled_partition|thread_block\w*|grid_group|coalesced\w*|reduce|sync|cluster_group|thread_group)\b",
+            "{0}",
+            0.93,
+        ),
         mentions(view, r"\bcudaLaunchCooperativeKernel\b", "{0}", 0.9),
     )
     if re.search(r"\busing\s+namespace\s+cooperative_groups", view.code):
@@ -159,8 +225,18 @@ def programmatic_dependent_launch(view: SyntaxView) -> Iterator[Finding]:
     """A kernel that starts before the one it depends on has ended."""
     yield from first(
         assembled(view, r"griddepcontrol", "PTX {0}"),
-        called(view, r"cudaGridDependencySynchronize|cudaTriggerProgrammaticLaunchCompletion|(?:cutlass::arch::)?(?:wait_on_dependent_grids|launch_dependent_grids)|\w*_pdl_(?:sync|lc|wait|launch)\w*", "calls {0}", 0.95),
-        mentions(view, r"\bcudaLaunchAttributeProgrammaticStreamSerialization\b|\bprogrammaticStreamSerializationAllowed\b", "{0}", 0.95),
+        called(
+            view,
+            r"cudaGridDependencySynchronize|cudaTriggerProgrammaticLaunchCompletion|(?:cutlass::arch::)?(?:wait_on_dependent_grids|launch_dependent_grids)|\w*_pdl_(?:sync|lc|wait|launch)\w*",
+            "calls {0}",
+            0.95,
+        ),
+        mentions(
+            view,
+            r"\bcudaLaunchAttributeProgrammaticStreamSerialization\b|\bprogrammaticStreamSerializationAllowed\b",
+            "{0}",
+            0.95,
+        ),
     )
 
 

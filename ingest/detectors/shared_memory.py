@@ -6,10 +6,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ingest.registry import Finding, detector
 from ingest.queries import (
-    SHARED_NAME, called, definitions, device_functions, first, global_names, mentions, shared_names,
-)  # fmt: skip
+    SHARED_NAME,
+    called,
+    definitions,
+    device_functions,
+    first,
+    global_names,
+    mentions,
+    shared_names,
+)
+from ingest.registry import Finding, detector
 from ingest.syntax import Function, Span, SyntaxView, names_in, paths_in
 
 
@@ -19,10 +26,14 @@ def dynamic_shared_memory(view: SyntaxView) -> Iterator[Finding]:
     yield from first(
         mentions(view, r"\bextern\s+__shared__[^;]*;", "{0}", 0.97),
         mentions(view, r"\bextern\s+(?:__align__|alignas)\s*\([^)]*\)\s*__shared__[^;]*;", "{0}", 0.97),
-        mentions(view, r"\bcudaFuncAttributeMaxDynamicSharedMemorySize\b|\bhipFuncAttributeMaxDynamicSharedMemorySize\b|\bCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES\b",
-                 "opts in to large allocations by {0}", 0.9),
+        mentions(
+            view,
+            r"\bcudaFuncAttributeMaxDynamicSharedMemorySize\b|\bhipFuncAttributeMaxDynamicSharedMemorySize\b|\bCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES\b",
+            "opts in to large allocations by {0}",
+            0.9,
+        ),
         mentions(view, r"\bSharedMemory\s*<\s*\w+\s*>\s*\w*", "{0} wraps the dynamic allocation", 0.6),
-    )  # fmt: skip
+    )
 
 
 @detector("shared-memory-tiling")
@@ -32,7 +43,9 @@ def shared_memory_tiling(view: SyntaxView) -> Iterator[Finding]:
         yield from _staged_tiles(view, function)
     yield from first(
         mentions(view, r"\bmake_tensor\s*\(\s*(?:cute::)?make_smem_ptr[^;]*;", "tile in shared memory: {0}", 0.85),
-        mentions(view, r"\busing\s+SmemLayout\w*\s*=\s*[^;]*tile_to_shape[^;]*;", "shared-memory tile layout {0}", 0.85),
+        mentions(
+            view, r"\busing\s+SmemLayout\w*\s*=\s*[^;]*tile_to_shape[^;]*;", "shared-memory tile layout {0}", 0.85
+        ),
         mentions(view, r"\bst_(?:bf|hf|fl|fp8\w*)\s*<[^;]*;", "shared tile {0}", 0.8),
     )
 
@@ -53,8 +66,14 @@ def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
             continue
         if any(other.feeds_itself for other in definitions(view, a.name, function)):
             continue  # combined in place: scratch of a reduction or scan, no tile
-        if _is_global_load(view, function, a.value, globals_) and _read_elsewhere(view, function, a.name, shared, a.span):
-            yield Finding(a.span, f"{a.name} stages global data ({' '.join(a.value.split())[:60]}) and is read back after a barrier", 0.9)
+        if _is_global_load(view, function, a.value, globals_) and _read_elsewhere(
+            view, function, a.name, shared, a.span
+        ):
+            yield Finding(
+                a.span,
+                f"{a.name} stages global data ({' '.join(a.value.split())[:60]}) and is read back after a barrier",
+                0.9,
+            )
     arrays = _shared_arrays(view, function, shared)
     for call in view.within(function, view.calls(r"st_vec|store\w*|st_shared\w*|memcpy")):
         filled = names_in(call.arguments[0]) & arrays if call.arguments else set()
@@ -66,6 +85,9 @@ def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
             yield Finding(call.span, f"{call.path} fills {', '.join(sorted(destination))} from global memory", 0.85)
 
 
+_COMPUTES = re.compile(r"(?:max|min|sum|reduce|exp)\w*\s*\(")
+
+
 def _shared_arrays(view: SyntaxView, function: Function, shared: frozenset[str]) -> set[str]:
     """Names of shared memory declared in the function, without addresses and parameters."""
     return {v.name for v in view.within_variables(function) if v.name in shared}
@@ -73,21 +95,25 @@ def _shared_arrays(view: SyntaxView, function: Function, shared: frozenset[str])
 
 def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: frozenset[str]) -> bool:
     """Whether a stored value is a copy of global data, directly or through one local."""
+
     def reads_global(text: str) -> bool:
         return any(
-            re.search(rf"\b{re.escape(g)}\s*\[|\bload\w*\s*\(\s*{re.escape(g)}\b|\*\s*(?:\([^()]*\)|reinterpret_cast\s*<[^>]*>)?\s*\(?&?\s*\(?\s*{re.escape(g)}\b|__ld\w+\s*\([^;]*\b{re.escape(g)}\b", text)
+            re.search(
+                rf"\b{re.escape(g)}\s*\[|\bload\w*\s*\(\s*{re.escape(g)}\b|\*\s*(?:\([^()]*\)|reinterpret_cast\s*<[^>]*>)?\s*\(?&?\s*\(?\s*{re.escape(g)}\b|__ld\w+\s*\([^;]*\b{re.escape(g)}\b",
+                text,
+            )
             for g in names_in(text) & globals_
         ) or bool(re.search(r"\bparams?\s*\.\s*\w+\s*\[", text))
 
-    if re.search(r"(?:max|min|sum|reduce|exp)\w*\s*\(", value):
+    if _COMPUTES.search(value):
         return False
     if reads_global(value):
         return True
     for name in paths_in(value):
         sources = definitions(view, name, function)
-        if sources and all(not s.feeds_itself for s in sources) and any(reads_global(s.value) for s in sources):
-            if not any(re.search(r"(?:max|min|sum|reduce|exp)\w*\s*\(", s.value) for s in sources):
-                return True
+        computed = any(s.feeds_itself or _COMPUTES.search(s.value) for s in sources)
+        if not computed and any(reads_global(s.value) for s in sources):
+            return True
     return False
 
 
@@ -156,7 +182,9 @@ def _same_offset_views(view: SyntaxView, function: Function) -> Iterator[Finding
 
 def _overlaid_tensors(view: SyntaxView) -> Iterator[Finding]:
     """A CuTe tensor on another tensor's shared memory that is not a view of that tensor."""
-    for match in view.search(r"\bTensor\s+s(\w+)\s*=\s*(?:cute::)?make_tensor\s*\(([^;]*?)(?<![.\w])s([A-Z]\w*)\.data\(\)([^;]*);"):
+    for match in view.search(
+        r"\bTensor\s+s(\w+)\s*=\s*(?:cute::)?make_tensor\s*\(([^;]*?)(?<![.\w])s([A-Z]\w*)\.data\(\)([^;]*);"
+    ):
         name, before, base, behind = match.groups()
         shifted = re.match(r"\s*\+", behind) and ":" not in behind
         if not shifted and not name.startswith(base) and not before.strip().endswith("+"):
@@ -169,7 +197,13 @@ def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
         if not array.shared or re.search(r"\bchar\b|uint8_t", array.type):
             continue
         base = rf"(?:{array.name}|&\s*{array.name}(?:\s*\[\s*0\s*\])+)"
-        cast = next(view.search(rf"\(\s*(?P<t>\w+)\s*\*\s*\)\s*{base}(?!\s*\[)|reinterpret_cast\s*<\s*(?P<u>\w+)\s*\*\s*>\s*\(\s*{base}", function.body), None)
+        cast = next(
+            view.search(
+                rf"\(\s*(?P<t>\w+)\s*\*\s*\)\s*{base}(?!\s*\[)|reinterpret_cast\s*<\s*(?P<u>\w+)\s*\*\s*>\s*\(\s*{base}",
+                function.body,
+            ),
+            None,
+        )
         direct = next(view.search(rf"(?<!&)\b{array.name}\s*\[\s*(?!0\s*\])", function.body), None)
         kind = (cast.group("t") or cast.group("u")) if cast else ""
         if cast and direct and kind not in array.type and re.search(r"\bhalf\b|\bfloat\b|bfloat|int8", kind):
@@ -181,10 +215,16 @@ def _staging_reuse(view: SyntaxView) -> Iterator[Finding]:
     for function in view.kernels:
         raw = [v for v in view.within_variables(function) if v.shared and not any(v.dimensions)]
         for array in raw:
-            views = [a for a in view.within(function, view.assignments)
-                     if re.search(rf"\b{array.name}\b", a.value) and a.declares and "+" not in a.value]  # fmt: skip
-            later = [c for c in view.within(function, view.calls(r"\w*(?:write|store|epilogue)\w*"))
-                     if any(re.match(rf"\s*&?\s*{array.name}\b", x) for x in c.arguments)]  # fmt: skip
+            views = [
+                a
+                for a in view.within(function, view.assignments)
+                if re.search(rf"\b{array.name}\b", a.value) and a.declares and "+" not in a.value
+            ]
+            later = [
+                c
+                for c in view.within(function, view.calls(r"\w*(?:write|store|epilogue)\w*"))
+                if any(re.match(rf"\s*&?\s*{array.name}\b", x) for x in c.arguments)
+            ]
             if views and later:
                 yield Finding(later[-1].span, f"{later[-1].path} reuses {array.name}, which held {views[0].name}", 0.75)
 
@@ -193,7 +233,12 @@ def _staging_reuse(view: SyntaxView) -> Iterator[Finding]:
 def shared_memory_swizzle(view: SyntaxView) -> Iterator[Finding]:
     """Addresses permuted by XOR, or Swizzle<> layouts, against bank conflicts."""
     yield from mentions(view, r"(?<!\w)Swizzle\s*<\s*[^>]+>", "layout {0}", 0.92)
-    yield from called(view, r"\w*swizzled?_(?:offset|address|addr|index|idx)\w*|get_permuted_offset\w*|advance_offset_by_\w+", "calls {0}", 0.8)
+    yield from called(
+        view,
+        r"\w*swizzled?_(?:offset|address|addr|index|idx)\w*|get_permuted_offset\w*|advance_offset_by_\w+",
+        "calls {0}",
+        0.8,
+    )
     xor = r"[\w)\]]\s*\^(?!=)\s*[\w(]"
     for function in device_functions(view):
         shared = shared_names(view, function)
@@ -203,14 +248,19 @@ def shared_memory_swizzle(view: SyntaxView) -> Iterator[Finding]:
             statement = view.code[start:end]
             if not _permutes(view, function, statement, match.start() - start, shared):
                 continue
-            yield Finding(Span(start + len(statement) - len(statement.lstrip()), end),
-                          f"XOR in the address {' '.join(statement.split())[:70]}", 0.85)  # fmt: skip
+            yield Finding(
+                Span(start + len(statement) - len(statement.lstrip()), end),
+                f"XOR in the address {' '.join(statement.split())[:70]}",
+                0.85,
+            )
 
 
 def _permutes(view: SyntaxView, function: Function, statement: str, offset: int, shared: frozenset[str]) -> bool:
     """Whether an XOR permutes an index: a row's low bits mixed into a column, ending in an address."""
     around = statement[max(0, offset - 60) : offset + 60]
-    if re.search(r"__shfl|\^\s*1\s*[;)\]]|seed|hash|rng|philox|(?<!\w)lane\w*\s*\^|\^\s*(?:mask|0x[0-9a-fA-F]{5,})", around):
+    if re.search(
+        r"__shfl|\^\s*1\s*[;)\]]|seed|hash|rng|philox|(?<!\w)lane\w*\s*\^|\^\s*(?:mask|0x[0-9a-fA-F]{5,})", around
+    ):
         return False
     masked = re.search(r"\^\s*\(?[^;^]*(?:&|%|>>|/)|(?:&|%|>>|/)[^;^]*\)?\s*\^", around)
     if not masked:
@@ -236,11 +286,18 @@ def bank_conflict_padding(view: SyntaxView) -> Iterator[Finding]:
             padded = re.search(r"\+\s*(\(?\s*(?:[1248]|16)\b|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew|NElts|VEC|Vec)\w*)", last)
             halo = any(re.search(r"\+\s*\(?\s*[1-9]\b", d) and len(d) < 40 for d in array.dimensions[:-1])
         else:
-            padded = re.search(r"\*\s*\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|SKEW|[Pp]ad)\w*)\s*\)|\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|[Pp]ad)\w*)\s*\)\s*\*", last)
+            padded = re.search(
+                r"\*\s*\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|SKEW|[Pp]ad)\w*)\s*\)|\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|[Pp]ad)\w*)\s*\)\s*\*",
+                last,
+            )
             halo = False
         if padded and not halo:
-            yield Finding(Span(array.start, array.end), f"rows of {array.name} are padded: [{']['.join(array.dimensions)}]", 0.92)
-    for match in view.search(r"\b(?:constexpr|const|static)\b[^;=]*\b\w*(?:stride|STRIDE|Stride|pitch|ld[abc]?|LD)\w*\s*=\s*[^;]*\+\s*(?:[1248]|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew)\w*)\s*;"):
+            yield Finding(
+                Span(array.start, array.end), f"rows of {array.name} are padded: [{']['.join(array.dimensions)}]", 0.92
+            )
+    for match in view.search(
+        r"\b(?:constexpr|const|static)\b[^;=]*\b\w*(?:stride|STRIDE|Stride|pitch|ld[abc]?|LD)\w*\s*=\s*[^;]*\+\s*(?:[1248]|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew)\w*)\s*;"
+    ):
         if re.search(r"(?i)s(?:h|m)em|shared", match.group()) or re.search(r"(?i)PAD|SKEW", match.group()):
             yield Finding(Span(*match.span()), f"padded row length {' '.join(match.group().split())[:70]}", 0.75)
 
@@ -254,11 +311,15 @@ def register_tiling(view: SyntaxView) -> Iterator[Finding]:
         mentions(view, r"\bpartition_fragment_[ABC]\s*\([^;]*;", "fragment {0}", 0.85),
         mentions(view, r"\b(?:wmma::)?fragment\s*<[^;]*>\s*\w+\s*\[[^;]*;", "array of fragments {0}", 0.9),
         mentions(view, r"\brt_(?:fl|bf|hf)\s*<[^;]*;", "register tile {0}", 0.88),
-        mentions(view, r"\bmake_fragment_like\s*\([^;]*;|\bmake_tensor\s*<\s*(?!bool)[\w:]+\s*>\s*\([^;]*;|\bdecltype\s*\(\s*make_tensor\s*<\s*\w+\s*>[^;]*;",
-                 "register tensor {0}", 0.8),
+        mentions(
+            view,
+            r"\bmake_fragment_like\s*\([^;]*;|\bmake_tensor\s*<\s*(?!bool)[\w:]+\s*>\s*\([^;]*;|\bdecltype\s*\(\s*make_tensor\s*<\s*\w+\s*>[^;]*;",
+            "register tensor {0}",
+            0.8,
+        ),
         _member_tiles(view),
         _accumulating_vectors(view),
-    )  # fmt: skip
+    )
 
 
 def _accumulating_vectors(view: SyntaxView) -> Iterator[Finding]:
@@ -268,8 +329,15 @@ def _accumulating_vectors(view: SyntaxView) -> Iterator[Finding]:
         if owner is None or not re.match(r"(?:\w+::)?vec_t\s*<\s*float", variable.type):
             continue
         for a in view.within(owner, view.assignments):
-            if a.name == variable.name and "[" in a.target and a.feeds_itself and len(view.loops_around(a.span.start)) > 1:
-                yield Finding(Span(variable.start, variable.end), f"{variable.name} accumulates in a vector of registers", 0.72)
+            if (
+                a.name == variable.name
+                and "[" in a.target
+                and a.feeds_itself
+                and len(view.loops_around(a.span.start)) > 1
+            ):
+                yield Finding(
+                    Span(variable.start, variable.end), f"{variable.name} accumulates in a vector of registers", 0.72
+                )
                 break
 
 
@@ -289,23 +357,43 @@ def _member_tiles(view: SyntaxView) -> Iterator[Finding]:
 
 
 def _numeric(kind: str) -> bool:
-    return bool(re.search(
-        r"\b(?:float\d?|double|half2?|__half2?|__nv_bfloat16\d?|nv_bfloat16\d?|u?int(?:8|16|32)?(?:_t)?\d?|unsigned|T|scalar_t|input_t|weight_t|scan_t|\w*acc\w*_t|\w+_t|Element\w*|floatX|O|A)\b", kind
-    ))  # fmt: skip
+    return bool(
+        re.search(
+            r"\b(?:float\d?|double|half2?|__half2?|__nv_bfloat16\d?|nv_bfloat16\d?|u?int(?:8|16|32)?(?:_t)?\d?|unsigned|T|scalar_t|input_t|weight_t|scan_t|\w*acc\w*_t|\w+_t|Element\w*|floatX|O|A)\b",
+            kind,
+        )
+    )
 
 
 def _local_arrays(view: SyntaxView, function: Function) -> Iterator[Finding]:
     body = view.text(function.body)
     for array in view.within_variables(function):
-        if array.shared or not array.dimensions or array.is_pointer or not _numeric(array.type) or "static" in array.type:
+        if (
+            array.shared
+            or not array.dimensions
+            or array.is_pointer
+            or not _numeric(array.type)
+            or "static" in array.type
+        ):
             continue
         if all(re.fullmatch(r"\s*1?\s*", d) for d in array.dimensions):
             continue
         name = re.escape(array.name)
         uses = [m.start() + function.body.start for m in re.finditer(rf"\b{name}\s*\[", body)]
-        loops = {l.span.start for u in uses for l in view.loops_around(u)[-1:] if function.body.holds(l.span.start) and l.variable}
+        loops = {
+            loop.span.start
+            for u in uses
+            for loop in view.loops_around(u)[-1:]
+            if function.body.holds(loop.span.start) and loop.variable
+        }
         passed = re.search(rf"[(,]\s*{name}\s*(?:\[[^\]]*\]\s*)*[,)]", body)
         if len(loops) >= 2 or (loops and passed) or (passed and len(array.dimensions) >= 2):
             what = "][".join(" ".join(d.split()) for d in array.dimensions)
-            confidence = 0.85 + 0.05 * (len(array.dimensions) > 1) + 0.03 * bool(re.search(r"(?i)acc|frag|out|sum", array.name))
-            yield Finding(Span(array.start, array.end), f"each thread keeps {array.name}[{what}] ({array.type}) across loops", confidence)
+            confidence = (
+                0.85 + 0.05 * (len(array.dimensions) > 1) + 0.03 * bool(re.search(r"(?i)acc|frag|out|sum", array.name))
+            )
+            yield Finding(
+                Span(array.start, array.end),
+                f"each thread keeps {array.name}[{what}] ({array.type}) across loops",
+                confidence,
+            )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.registry import Finding, detector
 from ingest.queries import LOW_PRECISION, assembled, called, first, mentions
+from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Function, Span, SyntaxView, names_in, paths_in, split_top
 
 _ATOM = r"\bSM(?:70|75|80|89|120)_\d+x\d+x\d+_\w+"
@@ -15,14 +15,23 @@ _ATOM = r"\bSM(?:70|75|80|89|120)_\d+x\d+x\d+_\w+"
 @detector("tensor-core-mma")
 def tensor_core_mma(view: SyntaxView) -> Iterator[Finding]:
     """Warp-wide matrix products: wmma, mma.sync, CuTe atoms; warpgroup products are another concept."""
-    yield from first(
-        assembled(view, r"w?mma\.(?:sp\.)?(?:sync|mma)", "PTX {0}"),
-        mentions(view, r"\bwmma::(?:mma_sync|fragment)\b", "{0}"),
-        mentions(view, _ATOM, "MMA atom {0}"),
-        called(view, r"mma_sync\w*|mma_m\d+n\d+k\d+\w*|ldmatrix_mma\w*|mma_sync_m\w+|(?:warp_)?mma_(?:AB|ABt|AtB|AtBt)|hmma\w*|\w*mma_16x8x\w+", "calls {0}", 0.85),
-        mentions(view, r"\b(?:flash|cute)::gemm\w*\s*(?:<[^;]*?>)?\s*\(", "calls {0} on tensor cores", 0.8),
-        mentions(view, r"\bTiledM[mM][aA]\b[^;]*;", "tiled product {0}", 0.7),
-    ) if not _only_warpgroup(view) else iter(())  # fmt: skip
+    yield from (
+        first(
+            assembled(view, r"w?mma\.(?:sp\.)?(?:sync|mma)", "PTX {0}"),
+            mentions(view, r"\bwmma::(?:mma_sync|fragment)\b", "{0}"),
+            mentions(view, _ATOM, "MMA atom {0}"),
+            called(
+                view,
+                r"mma_sync\w*|mma_m\d+n\d+k\d+\w*|ldmatrix_mma\w*|mma_sync_m\w+|(?:warp_)?mma_(?:AB|ABt|AtB|AtBt)|hmma\w*|\w*mma_16x8x\w+",
+                "calls {0}",
+                0.85,
+            ),
+            mentions(view, r"\b(?:flash|cute)::gemm\w*\s*(?:<[^;]*?>)?\s*\(", "calls {0} on tensor cores", 0.8),
+            mentions(view, r"\bTiledM[mM][aA]\b[^;]*;", "tiled product {0}", 0.7),
+        )
+        if not _only_warpgroup(view)
+        else iter(())
+    )
 
 
 def _only_warpgroup(view: SyntaxView) -> bool:
@@ -124,7 +133,11 @@ def _float_tiles(view: SyntaxView) -> Iterator[Finding]:
 def _narrowed_accumulators(view: SyntaxView) -> Iterator[Finding]:
     """Results of a product converted down before they feed the next one: the sum itself was wider."""
     for call in view.calls(r"convert_type\w*"):
-        if "Element" in call.template_arguments and call.arguments and re.search(r"acc|r[PS]|scores", call.arguments[0]):
+        if (
+            "Element" in call.template_arguments
+            and call.arguments
+            and re.search(r"acc|r[PS]|scores", call.arguments[0])
+        ):
             yield Finding(call.span, f"{call.path} narrows the float accumulator {call.arguments[0]}", 0.75)
 
 
@@ -146,9 +159,9 @@ def _low_names(view: SyntaxView, function: Function, halves: bool) -> set[str]:
     names = set()
     for variable in [*view.parameters_of(function), *view.within_variables(function)]:
         kind = re.sub(r"\b(?:const|volatile|__restrict__|static|constexpr)\b|[*&]", " ", variable.type).split()
-        if LOW_PRECISION.search(variable.type) and not re.search(r"\bu?int8_t\b|<", variable.type):
-            names.add(variable.name)
-        elif len(kind) == 1 and kind[0] in scalars:
+        if (LOW_PRECISION.search(variable.type) and not re.search(r"\bu?int8_t\b|<", variable.type)) or (
+            len(kind) == 1 and kind[0] in scalars
+        ):
             names.add(variable.name)
     return names
 
@@ -156,7 +169,8 @@ def _low_names(view: SyntaxView, function: Function, halves: bool) -> set[str]:
 def _converters(view: SyntaxView) -> set[str]:
     """Functions of the file that return a float made from a low-precision value."""
     return {
-        f.name for f in view.functions
+        f.name
+        for f in view.functions
         if "float" in f.qualifiers and re.search(rf"\b(?:{_WIDE_CALL})\s*\(", view.text(f.body))
     }
 
@@ -169,9 +183,7 @@ def _converted_accumulators(view: SyntaxView) -> Iterator[Finding]:
             yield from _sums_of_widened(view, function, _low_names(view, function, halves), converters)
 
 
-def _sums_of_widened(
-    view: SyntaxView, function: Function, low: set[str], converters: set[str]
-) -> Iterator[Finding]:
+def _sums_of_widened(view: SyntaxView, function: Function, low: set[str], converters: set[str]) -> Iterator[Finding]:
     local = view.within(function, view.assignments)
     widened: set[str] = set()
     for _ in range(3):
@@ -208,7 +220,9 @@ def _holds_widened(
     floating = "float" in view.type_of(a.name, function)
     if names_in(a.value) & converters:
         return floating
-    others = {n for n in re.findall(r"(\w+)\s*\[", a.value) if n not in low | widened and "float" in view.type_of(n, function)}
+    others = {
+        n for n in re.findall(r"(\w+)\s*\[", a.value) if n not in low | widened and "float" in view.type_of(n, function)
+    }
     return bool(source & widened or (source & low and floating)) and not (others and "?" in a.value)
 
 
@@ -224,7 +238,12 @@ def int8_dot(view: SyntaxView) -> Iterator[Finding]:
         called(view, r"__dp[24]a\w*|\w*_dp4a", "calls {0}"),
         assembled(view, r"dp[24]a\.|mma\.\S*\.s32\.[us][84]|mma\.\S*\.[us][84]\.[us][84]\.s32", "PTX {0}"),
         mentions(view, r"\bSM\d+_\d+x\d+x\d+_S32[SU][84]\w*", "atom {0}"),
-        mentions(view, r"\bfragment\s*<\s*(?:wmma::)?matrix_[ab]\s*,[^;>]*\b(?:signed char|unsigned char|u?int8_t)\b", "{0}", 0.9),
+        mentions(
+            view,
+            r"\bfragment\s*<\s*(?:wmma::)?matrix_[ab]\s*,[^;>]*\b(?:signed char|unsigned char|u?int8_t)\b",
+            "{0}",
+            0.9,
+        ),
     )
 
 
@@ -232,7 +251,12 @@ def int8_dot(view: SyntaxView) -> Iterator[Finding]:
 def dequantize_in_register(view: SyntaxView) -> Iterator[Finding]:
     """Quantized weights unpacked by bit tricks and scaled in registers."""
     yield from first(
-        mentions(view, r"\b0x(?:64006400|6400|43004300|4300|4b000000|64086408|54005400)[uU]?\b", "magic number {0} makes halves of integers", 0.92),
+        mentions(
+            view,
+            r"\b0x(?:64006400|6400|43004300|4300|4b000000|64086408|54005400)[uU]?\b",
+            "magic number {0} makes halves of integers",
+            0.92,
+        ),
         called(view, r"\w*dequant(?:ize)?_\w*(?:s4|u4|int4|4bit|8bit|fp4|fp16|fp8|f16|q\d)\w*", "calls {0}", 0.8),
         called(view, r"\w*dequant(?:ize)?", "calls {0}", 0.6),
         assembled(view, r"prmt\.b32", "PTX {0} picks bytes to widen", 0.45),
@@ -252,6 +276,8 @@ def _nibbles(view: SyntaxView) -> Iterator[Finding]:
         body = view.text(function.body)
         scaled = re.search(r"(?i)\bscales?\w*|\bzeros?\w*|\bzp\b|_LUT\b|\blut\b", body)
         for name, a in unpacked.items():
-            used = re.search(rf"(?:\bfloat|half|bf16|cast\w*<[^>]*>|LUT|lut|table)\w*\s*[\[(][^;]*\b{re.escape(name)}\b", body)
+            used = re.search(
+                rf"(?:\bfloat|half|bf16|cast\w*<[^>]*>|LUT|lut|table)\w*\s*[\[(][^;]*\b{re.escape(name)}\b", body
+            )
             if scaled and used:
                 yield Finding(a.span, f"{name} is unpacked by mask and shift, then scaled ({scaled.group()})", 0.85)
