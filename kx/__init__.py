@@ -1,0 +1,1 @@
+"""The command line of kx, its errors, paths and settings."""

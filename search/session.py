@@ -54,6 +54,19 @@ class SearchOptions:
 Watch = Callable[[str, dict[str, Any]], None]
 
 
+def require(home: Home, graph: KnowledgeGraph, options: SearchOptions) -> tuple[Task, Chip]:
+    """The task and the chip that ``options`` name, once it is sure that the back end can run here.
+
+    Raises:
+        UnknownName: kernel, chip or back end.
+        EnvironmentLacking: the back end can't run here.
+    """
+    task = load_task(options.kernel)
+    chip = chip_for(graph, options.chip)
+    open_backend(options.backend, chip, home.cache, options.compiler).require()
+    return task, chip
+
+
 def start_search(
     home: Home, graph: KnowledgeGraph, retriever: Retriever | None, options: SearchOptions, watch: Watch
 ) -> tuple[Run, SearchResult]:
@@ -63,9 +76,7 @@ def start_search(
         UnknownName: kernel, chip or back end; nothing is written.
         EnvironmentLacking: the back end can't run here.
     """
-    task = load_task(options.kernel)
-    chip = chip_for(graph, options.chip)
-    open_backend(options.backend, chip, home.cache, options.compiler).require()
+    task, chip = require(home, graph, options)
     knowledge = knowledge_for(graph, task, options)
     configuration = {
         "task": task.name,
@@ -100,9 +111,7 @@ def resume_search(
 
 def _search(home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run: Run, watch: Watch) -> SearchResult:
     options = options_of(run)
-    task = load_task(options.kernel)
-    chip = chip_for(graph, options.chip)
-    open_backend(options.backend, chip, home.cache, options.compiler).require()
+    task, chip = require(home, graph, options)
     knowledge = Knowledge(
         concepts={concept.slug: concept for concept in graph.concepts()},
         evidence=dict(run.configuration["evidence"]),

@@ -32,7 +32,7 @@ def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit
     from kx.cli.knowledge import open_index
     from retrieval.ranking import Retriever
     from search.engine import Budget
-    from search.session import SearchOptions, start_search
+    from search.session import SearchOptions, require, start_search
 
     home = Home.from_environment()
     budget = Budget(
@@ -43,6 +43,7 @@ def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit
     )
     options = SearchOptions(kernel, chip, backend, budget, seed, limit_s)
     graph = KnowledgeGraph.open(home)
+    require(home, graph, options)
     with open_index(home, graph) as index:
         run, result = start_search(home, graph, Retriever(graph, index), options, Watcher())
     _report(run, result, as_json)
@@ -61,11 +62,12 @@ def resume(run: str, as_json: bool) -> None:
     from kx.cli.knowledge import open_index
     from retrieval.ranking import Retriever
     from search.run_store import open_run
-    from search.session import options_of, resume_search
+    from search.session import options_of, require, resume_search
 
     home = Home.from_environment()
-    options_of(open_run(home, run))
+    options = options_of(open_run(home, run))
     graph = KnowledgeGraph.open(home)
+    require(home, graph, options)
     with open_index(home, graph) as index:
         opened, result = resume_search(home, graph, Retriever(graph, index), run, Watcher())
     _report(opened, result, as_json)
