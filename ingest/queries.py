@@ -124,3 +124,13 @@ def device_functions(view: SyntaxView) -> list[Function]:
     """Functions that run on the GPU; all of them when the file marks none (a body for inclusion)."""
     marked = [f for f in view.functions if f.on_device]
     return marked or list(view.functions)
+
+
+def named_types(view: SyntaxView, name: str, content: str, what: str) -> Iterator[Finding]:
+    """Types of the file that implement a technique, by their name and what is in them."""
+    for aggregate in view.aggregates:
+        text = view.text(aggregate.span)
+        if re.fullmatch(name, aggregate.name) and re.search(content, text[text.find("{") :]):
+            yield Finding(
+                Span(aggregate.span.start, aggregate.span.start + text.find("{") + 1), f"{aggregate.name}: {what}", 0.84
+            )

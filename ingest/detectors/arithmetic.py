@@ -53,7 +53,7 @@ def fast_math_intrinsics(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"(?:ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh|div)\.(?:approx|full)", "PTX {0}", 0.95),
         called(
             view,
-            r"ptx_(?:exp2|log2|rcp|rsqrt|tanh)\w*|\w*(?:exp2?|log2?|rcp|tanh|rsqrt)\w*_approx\w*|approx_\w+|fast_(?:exp|tanh|rcp|log|div)\w*",
+            r"ptx_(?:exp2|log2|rcp|rsqrt|tanh)\w*|\w*(?:exp2?|log2?|rcp|tanh|rsqrt)\w*_approx\w*|approx_\w+|fast_(?:exp|tanh|rcp|log)\w*",
             "calls {0}",
             0.85,
         ),

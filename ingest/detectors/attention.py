@@ -24,10 +24,8 @@ def online_softmax(view: SyntaxView) -> Iterator[Finding]:
     """
     for function in view.functions:
         states = _maximum_states(view, function)
-        if not states:
-            continue
         for call in view.within(function, view.calls(_EXPONENTIAL)):
-            if not call.arguments:
+            if not call.arguments or not states:
                 continue
             pair = _previous_and_current(view, function, call, states)
             if pair and (scaled := _rescaled(view, function, call)):
@@ -35,7 +33,29 @@ def online_softmax(view: SyntaxView) -> Iterator[Finding]:
                 yield Finding(
                     span, f"exp({pair[0]} - {pair[1]}) rescales {scaled[0]} when the running maximum grows", 0.93
                 )
+        yield from _rescaled_tiles(view, function)
     yield from called(view, r"softmax_rescale_o|rescale_o|online_softmax\w*", "calls {0}", 0.8)
+
+
+def _rescaled_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """The same in a language of tile operations: difference of maxima, exponential, product into the state."""
+    if not view.within(function, view.calls(r"row_max|max_row|col_max")):
+        return
+    for call in view.within(function, view.calls(r"exp2?")):
+        factor = call.arguments[0].strip() if call.arguments else ""
+        if len(call.arguments) != 2 or not view.loops_around(call.span.start):
+            continue
+        shifted = [
+            c for c in view.within(function, view.calls(r"sub")) if c.arguments and c.arguments[0].strip() == factor
+        ]
+        scaled = [
+            c
+            for c in view.within(function, view.calls(r"mul|mul_row|mul_col"))
+            if len(c.arguments) == 3 and c.arguments[2].strip() == factor and c.arguments[0] == c.arguments[1]
+        ]
+        if shifted and scaled:
+            why = f"{call.name}({factor}) of a difference of maxima rescales {scaled[0].arguments[0]}"
+            yield Finding(_around(view, function, shifted[0].span, scaled[-1].span), why, 0.88)
 
 
 def _maximum_states(view: SyntaxView, function: Function) -> set[str]:

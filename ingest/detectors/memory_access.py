@@ -25,8 +25,11 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
     for match in view.search(_POINTER_CAST):
         kind = (match.group("a") or match.group("b")).replace("const", "").strip()
         base = re.sub(r"<.*", "", kind).split("::")[-1].strip()
-        if re.fullmatch(_WIDE_BUILTIN, base) or base in wide:
-            yield Finding(_statement(view, match.start()), f"accesses memory through a pointer to {kind}", 0.95)
+        owner = view.function_at(match.start())
+        on_host = owner is not None and not owner.on_device
+        if re.fullmatch(_WIDE_BUILTIN, base) or (base in wide and not on_host):
+            confidence = 0.6 if on_host else 0.95
+            yield Finding(_statement(view, match.start()), f"accesses memory through a pointer to {kind}", confidence)
     yield from first(
         mentions(
             view,
@@ -181,6 +184,14 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
     yield from _guarded_selects(view)
     yield from _guarded_fills(view)
     yield from _guarded_copies(view)
+    for call in view.calls(r"Load|Store"):
+        if re.search(
+            r"(?i)block(?:load|store)|\)\.(?:Load|Store)$|warp(?:load|store)",
+            call.path + view.code[call.span.start - 60 : call.span.start],
+        ):
+            counted = len(call.arguments) >= (4 if call.name == "Load" else 3)
+            if counted:
+                yield Finding(call.span, f"{call.name} of {call.arguments[2]} valid items", 0.82)
     yield from _guarded_stores_in_loops(view)
     yield from first(
         called(
@@ -224,10 +235,20 @@ def _bounds_index(comparison: str) -> bool:
     return bool(bounds) and all(names_in(side) for side in sides)
 
 
+def _offset_guard(condition: str) -> bool:
+    """Whether a condition compares two computed positions, as halo loads do."""
+    match = re.fullmatch(r"[\s(]*([^<>=&|!]+?)(?:<=|<|>=|>)([^<>=&|]+?)[\s)]*", condition)
+    sides = (match.group(1), match.group(2)) if match else ("", "")
+    computed = all(names_in(side) and re.search(r"[-+*]", side) for side in sides)
+    return computed and not re.search(r"(?i)warp|lane|max|expf?\b", condition)
+
+
 def _guarded_selects(view: SyntaxView) -> Iterator[Finding]:
     for branch in view.branches:
         owner = view.function_at(branch.span.start)
-        if not branch.expression or owner is None or not owner.on_device or not _bound_guard(branch.condition):
+        if not branch.expression or owner is None or not owner.on_device:
+            continue
+        if not _bound_guard(branch.condition) and not _offset_guard(branch.condition):
             continue
         kept, fill = view.text(branch.consequence), view.text(branch.alternative)
         if _NEUTRAL.match(kept) and not _NEUTRAL.match(fill):

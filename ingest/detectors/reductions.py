@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import assembled, called, device_functions, first, mentions, shared_names
+from ingest.queries import assembled, called, device_functions, first, mentions, named_types, shared_names
 from ingest.registry import Finding, detector
 from ingest.syntax import Function, Span, SyntaxView, names_in
 
@@ -78,6 +78,7 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
             view, r"block_?[rR]educe\w*|blockReduce\w*|block_(?:sum|max|min)\w*|blockAllReduce\w*", "calls {0}", 0.85
         ),
     )
+    yield from named_types(view, r"Block\w*Reduce\w*", r"(?i)reduc", "reduction across a block")
     for function in device_functions(view):
         shared = shared_names(view, function)
         for loop in view.within(function, view.loops):
@@ -91,8 +92,25 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
             ]
             if fold and re.search(r"__syncthreads|sync\(", text):
                 yield Finding(loop.span, f"tree over {fold[0]} with the stride halved at each step", 0.9)
+        yield from _unrolled_tree(view, function, shared)
         yield from _two_level(view, function.body, shared)
         yield from _summed_parts(view, function, shared)
+
+
+def _unrolled_tree(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
+    """The tree written out: folds of one half of a shared array onto the other, with barriers between."""
+    folds = [
+        a
+        for a in view.within(function, view.assignments)
+        if a.name in shared
+        and not a.declares
+        and re.search(rf"\b{re.escape(a.name)}\s*\[[^\]]*\+\s*\d+\s*\]", a.value)
+        and (a.operator == "+=" or len(re.findall(rf"\b{re.escape(a.name)}\s*\[", a.value)) > 1)
+    ]
+    if len(folds) > 1:
+        span = Span(folds[0].span.start, folds[-1].span.end)
+        if re.search(r"__syncthreads|sync\s*\(", view.text(span)):
+            yield Finding(span, f"{folds[0].name} is folded in halves with barriers between", 0.85)
 
 
 def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import assembled, called, device_functions, first, mentions, shared_names
+from ingest.queries import assembled, called, device_functions, first, mentions, named_types, shared_names
 from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in
 
@@ -36,7 +36,7 @@ def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
                 f"{call.name} from lower lanes, guarded by {' '.join(guard.group().split())[:50]}",
                 0.92,
             )
-    yield from _named_types(view, r"Warp\w*Scan\w*", r"(?i)shuffle|shfl", "scan in a warp by shuffles")
+    yield from named_types(view, r"Warp\w*Scan\w*", r"(?i)shuffle|shfl", "scan in a warp by shuffles")
     yield from first(
         assembled(view, r"shfl\.(?:sync\.)?up", "PTX {0}", 0.9),
         called(view, _WARP_SCAN_CALL, "calls {0}", 0.82),
@@ -45,21 +45,11 @@ def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
     )
 
 
-def _named_types(view: SyntaxView, name: str, content: str, what: str) -> Iterator[Finding]:
-    """Types of the file that are such a scan, by their name and what is in them."""
-    for aggregate in view.aggregates:
-        text = view.text(aggregate.span)
-        if re.fullmatch(name, aggregate.name) and re.search(content, text[text.find("{") :]):
-            yield Finding(
-                Span(aggregate.span.start, aggregate.span.start + text.find("{") + 1), f"{aggregate.name}: {what}", 0.84
-            )
-
-
 @detector("block-scan")
 def block_scan(view: SyntaxView) -> Iterator[Finding]:
     """Prefix results across a block: cub, warp scans joined through shared memory, or in place."""
     yield from first(
-        _named_types(view, r"Block\w*Scan\w*", r"(?i)scan", "scan across a block"),
+        named_types(view, r"Block\w*Scan\w*", r"(?i)scan", "scan across a block"),
         mentions(view, r"\b(?:cub::)?BlockScan\s*<[^;]*;?", "{0}", 0.88),
         mentions(view, r"\bBlockScan\w*\s*\(\s*\w+\s*\)\s*\.\s*" + _SCAN_METHOD, "{0}", 0.9),
         called(view, _BLOCK_SCAN_CALL, "calls {0}", 0.82),

@@ -118,6 +118,14 @@ def persistent_kernel(view: SyntaxView) -> Iterator[Finding]:
     ):
         if view.loops_around(match.start()) or any(loop.span.holds(match.start()) for loop in view.loops):
             yield Finding(Span(*match.span()), f"tile loop driven by {match.group()}", 0.9)
+    for aggregate in view.aggregates:
+        text = view.text(aggregate.span)
+        taken = re.search(r"tile_idx\s*\+\s*(?:int\s*\(\s*)?gridDim|atomicAdd\s*\([^;]*", text)
+        if re.search(r"Scheduler", aggregate.name) and "get_next_work" in text and taken:
+            start = aggregate.span.start
+            yield Finding(
+                Span(start, start + text.find("{") + 1), f"{aggregate.name} hands a block tile after tile", 0.85
+            )
     counted = re.search(
         r"multiProcessorCount|\bnum_sms?\b|\bsm_count\b|\bnumSMs?\b|\bNUM_SMS?\b|\bkNumSMs?\b|\bSM_COUNT\b|MultiProcessorCount",
         view.code,

@@ -206,7 +206,12 @@ def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
         )
         direct = next(view.search(rf"(?<!&)\b{array.name}\s*\[\s*(?!0\s*\])", function.body), None)
         kind = (cast.group("t") or cast.group("u")) if cast else ""
-        if cast and direct and kind not in array.type and re.search(r"\bhalf\b|\bfloat\b|bfloat|int8", kind):
+        if (
+            cast
+            and direct
+            and not re.search(rf"\b{kind}\b", array.type)
+            and re.search(r"\bhalf\b|\bfloat\b|bfloat|int8", kind)
+        ):
             yield Finding(Span(*cast.span()), f"{array.name} is also used as {kind}", 0.8)
 
 
@@ -262,6 +267,8 @@ def _permutes(view: SyntaxView, function: Function, statement: str, offset: int,
         r"__shfl|\^\s*1\s*[;)\]]|seed|hash|rng|philox|(?<!\w)lane\w*\s*\^|\^\s*(?:mask|0x[0-9a-fA-F]{5,})", around
     ):
         return False
+    if re.search(r"\^[^;]*(?:!=|==)|(?:!=|==)[^;]*\^", around):
+        return False
     masked = re.search(r"\^\s*\(?[^;^]*(?:&|%|>>|/)|(?:&|%|>>|/)[^;^]*\)?\s*\^", around)
     if not masked:
         return False
@@ -283,7 +290,9 @@ def bank_conflict_padding(view: SyntaxView) -> Iterator[Finding]:
             continue
         last = array.dimensions[-1]
         if len(array.dimensions) >= 2:
-            padded = re.search(r"\+\s*(\(?\s*(?:[1248]|16)\b|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew|NElts|VEC|Vec)\w*)", last)
+            padded = re.search(
+                r"\+\s*(\(?\s*(?:[1248]|16)\b(?!\s*\*)|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew|NElts|VEC|Vec)\w*)", last
+            )
             halo = any(re.search(r"\+\s*\(?\s*[1-9]\b", d) and len(d) < 40 for d in array.dimensions[:-1])
         else:
             padded = re.search(

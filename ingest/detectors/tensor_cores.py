@@ -26,6 +26,7 @@ def tensor_core_mma(view: SyntaxView) -> Iterator[Finding]:
                 "calls {0}",
                 0.85,
             ),
+            called(view, r"mma", "calls {0}", 0.75),
             mentions(view, r"\b(?:flash|cute)::gemm\w*\s*(?:<[^;]*?>)?\s*\(", "calls {0} on tensor cores", 0.8),
             mentions(view, r"\bTiledM[mM][aA]\b[^;]*;", "tiled product {0}", 0.7),
         )
