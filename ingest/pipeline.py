@@ -143,7 +143,7 @@ def ingest_paths(
         if not state:
             gathered.skipped.append((file, "contains no CUDA"))
         elif known.get(file) == (state, version):
-            readings[file] = writer.read_back(file)
+            readings[file] = writer.read_back(file, path)
             unchanged.append(file)
         else:
             todo.append(_Job(file, str(path), tokens))
@@ -292,28 +292,40 @@ class _Writer:
         self._write_entries(record)
         self.triples += len(source_triples(record))
 
-    def read_back(self, file: str) -> SourceReading:
+    def read_back(self, file: str, path: Path) -> SourceReading:
         """The reading of an unchanged source, as far as the graph keeps it."""
         iri = file_iri(file)
         record = read_record(TripleIndex(self._graph.store.read(iri)), iri)
         if self._index is not None and self._indexed.get(iri) != self._index_version(record):
             self._write_entries(record)
         self.triples += len(source_triples(record))
-        spellings: dict[str, str] = {}
-        for token, primitive in sorted(self._tokens.items(), reverse=True):
-            spellings[primitive] = token
-        data = Path(file).read_bytes()
+        text = decode(path.read_bytes())
+        lines = text.removesuffix("\n").split("\n")
         return SourceReading(
             file=file,
             sha256=record.sha256,
-            line_count=len(data.splitlines()),
+            line_count=len(lines),
             kernels=tuple(KernelFact(name, line, line) for name, line in record.kernels),
-            primitives=tuple(PrimitiveUse(spellings.get(p, p), lines) for p, lines in record.primitives),
+            primitives=self._spelled(record, lines),
             concepts=tuple(
                 Detection(e.concept, e.first_line, e.last_line, e.confidence, e.why, e.kernel, e.detector)
                 for e in record.evidence
             ),
         )
+
+    def _spelled(self, record: SourceRecord, lines: Sequence[str]) -> tuple[PrimitiveUse, ...]:
+        """The uses of primitives by the spelling that stands in the file; the graph keeps only which primitive."""
+        spellings: dict[str, list[str]] = {}
+        for token, primitive in self._tokens.items():
+            spellings.setdefault(primitive, []).append(token)
+        uses: dict[str, list[int]] = {}
+        for primitive, numbers in record.primitives:
+            known = sorted(spellings.get(primitive, [primitive]), key=lambda token: (-len(token), token))
+            for number in numbers:
+                text = lines[number - 1] if number <= len(lines) else ""
+                token = next((token for token in known if token in text), known[0])
+                uses.setdefault(token, []).append(number)
+        return tuple(PrimitiveUse(token, tuple(numbers)) for token, numbers in sorted(uses.items()))
 
     def remove_gone(self, gathered: _Gathered, known: Mapping[str, object]) -> tuple[str, ...]:
         """Forget sources of a given folder whose file no longer exists; returns them."""

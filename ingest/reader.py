@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from ingest.detectors import detect, versions_digest
@@ -19,9 +20,6 @@ CUDA_SUFFIXES = frozenset({".cu", ".cuh"})
 MIXED_SUFFIXES = frozenset({".h", ".hpp", ".cpp", ".inl"})
 """Suffixes of files that are read only when they contain CUDA."""
 
-READER_VERSION = 1
-"""Raised when the parser or the reading of primitives changes what is found."""
-
 _CUDA_SIGNS = re.compile(
     r"\b__(?:global|device|shared|constant|launch_bounds)__\b|<<<|\b(?:threadIdx|blockIdx)\b"
     r"|\b(?:cute|cutlass|cub|wmma|cooperative_groups)::|\bcuda(?:Stream_t|LaunchKernel\w*|FuncSetAttribute)\b"
@@ -34,9 +32,21 @@ _STRINGS = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
 def reading_version(tokens: Mapping[str, str]) -> str:
-    """Version of everything that decides what a reading holds: detectors, reader, known tokens."""
+    """Version of everything that decides what a reading holds: this package's code and the known tokens.
+
+    The code itself is hashed, so that a forgotten version number cannot leave stale readings behind.
+    """
     known = hashlib.sha256("\n".join(f"{t}\t{iri}" for t, iri in sorted(tokens.items())).encode("utf-8")).hexdigest()
-    return f"{versions_digest()}-{READER_VERSION}-{known[:8]}"
+    return f"{versions_digest()}-{_code_digest()[:8]}-{known[:8]}"
+
+
+@cache
+def _code_digest() -> str:
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode("utf-8") + b"\x00" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def read_bytes(path: Path) -> bytes:
@@ -90,7 +100,7 @@ def read_text(file: str, data: bytes, *, tokens: Mapping[str, str]) -> SourceRea
     return SourceReading(
         file=file,
         sha256=hashlib.sha256(data).hexdigest(),
-        line_count=text.count("\n") + (not text.endswith("\n")),
+        line_count=text.removesuffix("\n").count("\n") + 1,
         kernels=kernel_facts(view),
         primitives=primitive_uses(view, tokens),
         concepts=detect(view),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+from ingest.prefilter import may_match
 from ingest.text import closing
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -253,7 +254,9 @@ def split_top(text: str, separator: str = ",") -> tuple[str, ...]:
             depth += 1
         elif char in ")]}":
             depth -= 1
-        elif char == "<" and re.search(r"\w\s*$", text[max(0, offset - 40) : offset]) and _closes(text, offset):
+        elif (
+            char == "<" and offset and (text[offset - 1].isalnum() or text[offset - 1] == "_") and _closes(text, offset)
+        ):
             angle += 1
         elif char == ">" and angle and text[offset - 1] != "-":
             angle -= 1
@@ -390,7 +393,7 @@ class SyntaxView:
         """Matches in the code, or in one span of it."""
         compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
         if span is None:
-            return compiled.finditer(self.code)
+            return compiled.finditer(self.code) if may_match(compiled, self.code) else iter(())
         return compiled.finditer(self.code, span.start, span.end)
 
     def calls(self, pattern: str) -> tuple[Call, ...]:

@@ -71,13 +71,14 @@ _EXP2 = r"\b(?:exp2f?|hexp2|h2exp2|ptx_exp2|\w*exp2\w*approx\w*|cexp2f|fast_exp2
 def exp2_trick(view: SyntaxView) -> Iterator[Finding]:
     """exp2 in place of exp, with log2(e) folded into a factor; or a softmax state kept in base 2."""
     folded = list(view.search(_LOG2E))
-    exponentials = list(view.search(_EXP2))
+    defined = {function.name_start for function in view.functions}
+    exponentials = [match for match in view.search(_EXP2) if match.start() not in defined]
     for match in exponentials:
         if folded:
             near = min(folded, key=lambda f: abs(f.start() - match.start()))
-            yield Finding(
-                _line_span(view, match.start()), f"{match.group().rstrip('( ')} with {near.group()} folded in", 0.92
-            )
+            beside = view.line(near.start()) == view.line(match.start())
+            why = f"{match.group().rstrip('( ')} with {near.group()} folded in"
+            yield Finding(_line_span(view, match.start()), why, 0.92 + 0.02 * beside)
         elif re.search(r"\bptx_log2|\blog2f?\s*\(", view.code) and re.search(r"(?i)lse|\bm_prev|max", view.code):
             yield Finding(
                 _line_span(view, match.start()), f"{match.group().rstrip('( ')} on a softmax state in base 2", 0.48

@@ -76,6 +76,7 @@ def software_pipelining(view: SyntaxView) -> Iterator[Finding]:
     """Buffers in two or more stages: the loop starts the next load before it computes on this one."""
     yield from _alternating_stages(view)
     yield from _prefetch_in_loop(view)
+    yield from _next_loads(view)
     yield from _partial_waits(view)
     yield from mentions(
         view, r"\b(?:No_)?[Dd]ouble_?[Bb]uffer(?:ed|ing)?\b", "{0} chooses between one buffer and two", 0.8
@@ -165,6 +166,24 @@ def _prefetch_in_loop(view: SyntaxView) -> Iterator[Finding]:
                     f"{source} is loaded for the next iteration and handed over to {handover.name}",
                     0.85,
                 )
+
+
+def _next_loads(view: SyntaxView) -> Iterator[Finding]:
+    """A load before the loop, and in it the same load for the next iteration where there is one."""
+    for loop in view.loops:
+        owner = view.function_at(loop.span.start)
+        if owner is None or not owner.on_device or not loop.variable:
+            continue
+        following = re.compile(rf"\b{re.escape(loop.variable)}\s*\+\s*1\s*<")
+        for branch in view.inside(loop.body, view.branches):
+            issued = view.inside(branch.consequence, view.calls(r"\w*(?:load|copy|fetch|prefetch)\w*"))
+            if branch.expression or not issued or not following.search(branch.condition):
+                continue
+            before = Span(owner.body.start, loop.span.start)
+            if any(call.name == issued[0].name for call in view.inside(before, view.calls(issued[0].name))):
+                rest = view.text(Span(branch.span.end, loop.body.end))
+                if re.search(r"\w\s*\(|=", rest):
+                    yield Finding(branch.span, f"{issued[0].name} starts on the next {loop.variable} early", 0.8)
 
 
 def _partial_waits(view: SyntaxView) -> Iterator[Finding]:

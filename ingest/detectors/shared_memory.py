@@ -14,6 +14,7 @@ from ingest.queries import (
     first,
     global_names,
     mentions,
+    origins,
     shared_names,
 )
 from ingest.registry import Finding, detector
@@ -55,8 +56,7 @@ _COPY_CALL = r"\w*(?:cp_async|memcpy_async|pred_load|load_tile|load_async|load_s
 
 def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
     shared = shared_names(view, function)
-    if not shared:
-        return
+    yield from _tile_loader(view, function)
     body = view.text(function.body)
     if not re.search(r"__syncthreads|\bsync\s*\(|barrier|__syncwarp|wait", body):
         return
@@ -83,6 +83,20 @@ def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
         destination = names_in(" ".join(call.arguments[:2])) & shared
         if destination:
             yield Finding(call.span, f"{call.path} fills {', '.join(sorted(destination))} from global memory", 0.85)
+
+
+def _tile_loader(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """A function that copies rows of a tile, in a loop, to the shared address that it was given."""
+    given = {
+        v.name
+        for v in view.parameters_of(function)
+        if (v.is_pointer or "uint32" in v.type) and (SHARED_NAME.search(v.name) or re.search(r"(?i)tile", v.name))
+    }
+    for call in view.within(function, view.calls(_COPY_CALL)):
+        if given and call.arguments and view.loops_around(call.span.start):
+            target = origins(view, call.arguments[0], function, depth=2) & given
+            if target:
+                yield Finding(call.span, f"{call.path} fills the rows of {', '.join(sorted(target))}", 0.7)
 
 
 _COMPUTES = re.compile(r"(?:max|min|sum|reduce|exp)\w*\s*\(")

@@ -219,12 +219,14 @@ def _holds_widened(
     if "?" in a.value and match and not source & low - names_in(a.value.split("?")[0]):
         return False
     floating = "float" in view.type_of(a.name, function)
-    if names_in(a.value) & converters:
-        return floating
     others = {
         n for n in re.findall(r"(\w+)\s*\[", a.value) if n not in low | widened and "float" in view.type_of(n, function)
     }
-    return bool(source & widened or (source & low and floating)) and not (others and "?" in a.value)
+    if others and "?" in a.value:
+        return False  # an optional low-precision term beside a float operand, such as a mask
+    if names_in(a.value) & converters:
+        return floating
+    return bool(source & widened or (source & low and floating))
 
 
 def _fma_into(name: str, value: str) -> bool:
