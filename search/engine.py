@@ -45,7 +45,7 @@ class Budget:
         min_gain: a program is an improvement if its score exceeds the best by this factor.
     """
 
-    evaluations: int = 60
+    evaluations: int = 40
     attempts_per_node: int = 4
     batch: int = 2
     patience: int = 10

@@ -14,7 +14,7 @@ from kx.paths import Home
 @click.option("--kernel", required=True, help="Task to search, such as mamba_scan.")
 @click.option("--chip", default="m1-max", show_default=True, help="Chip profile of the graph to optimize for.")
 @click.option("--backend", default="metalsim", show_default=True, help="What runs and times the candidates.")
-@click.option("--budget", default=60, show_default=True, type=click.IntRange(1), help="Most programs to evaluate.")
+@click.option("--budget", default=40, show_default=True, type=click.IntRange(1), help="Most programs to evaluate.")
 @click.option("--attempts", default=4, show_default=True, type=click.IntRange(1), help="Most programs per action.")
 @click.option("--patience", default=10, show_default=True, type=click.IntRange(1), help="Rounds without a gain.")
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1, 256), help="Evaluations at once.")

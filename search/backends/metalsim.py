@@ -30,13 +30,15 @@ class Machine:
 
     Attributes:
         sampled_threadgroups: threadgroups of a single-stage launch that are run for an estimate; their counts
-            stand for all. A program of several stages runs in full, since a stage needs the whole of the last.
+            stand for all. One is enough where all do the same, and keeps naive kernels, which put much work into
+            each, from taking most of a search's time. A program of several stages runs in full, since a stage
+            needs the whole of the last.
     """
 
     chip: Chip
     cache: Path
     compiler: tuple[str, ...] | None
-    sampled_threadgroups: int = 2
+    sampled_threadgroups: int = 1
     name: str = "metalsim"
     timing: Timing = "estimated"
     _program: Program | None = None
@@ -128,14 +130,14 @@ class Machine:
         }
 
     def _sample(self, stage: Stage, case: Case) -> list[int] | None:
-        """Linear indices of the threadgroups to run: spread over the launch, never a smaller edge one if possible."""
+        """Linear indices of the threadgroups to run: spread over the launch, away from its smaller edge ones."""
         total = 1
         for threads, group in zip(stage.grid, stage.threadgroup, strict=True):
             extent = evaluate(threads, case.dims)
             total *= -(-extent // min(extent, evaluate(group, case.dims)))
         if total <= self.sampled_threadgroups:
             return None
-        return [index * total // self.sampled_threadgroups for index in range(self.sampled_threadgroups)]
+        return [(2 * index + 1) * total // (2 * self.sampled_threadgroups) for index in range(self.sampled_threadgroups)]
 
     def _launch(
         self, stage: Stage, case: Case, mode: Mode, tensors: Arrays, seed: int, sample: list[int] | None

@@ -160,24 +160,24 @@ class GraphPlanner:
     def believe(self, concepts: Sequence[str], shares: Mapping[str, float]) -> tuple[Belief, str]:
         """Beliefs about an edit that realizes ``concepts``, for a parent with these bottleneck shares.
 
-        The edit is worth what its best concept is worth; it is as hard as its hardest.
+        The first concept that the graph knows is what the edit is about; the others come along with it. It is
+        as hard as its hardest concept.
         """
         known = [self.knowledge.concepts[slug] for slug in concepts if slug in self.knowledge.concepts]
         if not known:
             return Belief(3, Impacts(5, 5, 5), 5.0, 0.2), "the graph knows none of its concepts"
-        rated = [(self._rate(concept, shares), concept) for concept in known]
-        (rating, _), best = max(rated, key=lambda item: (item[0][0], item[1].slug))
-        reason = f"{best.slug}: {dict(rated_reason(rated, best))}"
-        seen = max(self.knowledge.evidence.get(concept.slug, 0.0) for concept in known)
-        count = max(self._experience(concept.slug)[0] for concept in known)
+        main = known[0]
+        rating, terms = self._rate(main, shares)
+        seen = self.knowledge.evidence.get(main.slug, 0.0)
+        count = self._experience(main.slug)[0]
         confidence = (
             self.rule.base_confidence
             + self.rule.evidence_confidence * seen
             + self.rule.experience_confidence * count / (count + 1)
         )
-        impacts = best.impacts
         difficulty = max(concept.difficulty for concept in known)
-        return Belief(difficulty, impacts, round(rating, 3), round(min(1.0, confidence), 3)), reason
+        reason = f"{main.slug}: " + ", ".join(f"{name} {value:.2f}" for name, value in terms.items())
+        return Belief(difficulty, main.impacts, round(rating, 3), round(min(1.0, confidence), 3)), reason
 
     def _rate(self, concept: Concept, shares: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         rule = self.rule
@@ -191,7 +191,7 @@ class GraphPlanner:
         experience = rule.experience_points * gain * count / (count + rule.prior_strength)
         rating = min(10.0, max(0.0, 10 * promise + experience))
         terms = {"fit": fit, "impact": impact, "evidence": evidence, "experience": experience}
-        return (rating, {name: round(value, 2) for name, value in terms.items()})
+        return rating, terms
 
     def _experience(self, slug: str) -> tuple[int, float]:
         count, mean = self.knowledge.priors.get(slug, (0, 0.0))
@@ -201,11 +201,6 @@ class GraphPlanner:
 
     def _is_futile(self, concepts: Sequence[str]) -> bool:
         return any(self.failures.get(slug, 0) >= self.rule.futile_attempts for slug in concepts[:1])
-
-
-def rated_reason(rated: Sequence[tuple[tuple[float, dict[str, float]], Concept]], best: Concept) -> dict[str, float]:
-    """The terms behind the rating of ``best``."""
-    return next(terms for (_, terms), concept in rated if concept.slug == best.slug)
 
 
 def _axis(impacts: Impacts, bottleneck: str) -> int:
