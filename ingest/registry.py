@@ -90,7 +90,7 @@ def _as_detection(view: SyntaxView, entry: Registered, finding: Finding) -> Dete
         slug=entry.slug,
         first_line=view.line(finding.span.start),
         last_line=view.line(last),
-        confidence=finding.confidence,
+        confidence=round(finding.confidence, 2),
         why=" ".join(finding.why.split()),
         kernel=_owner(view, function),
         detector=entry.name,
