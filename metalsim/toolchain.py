@@ -170,7 +170,16 @@ class Toolchain:
             instrumented = instrument((folder / "kernel.ll").read_text(encoding="utf-8"), mode=mode)
             (folder / "hooked.ll").write_text(instrumented.text, encoding="utf-8")
             undefined = ("-Wl,-undefined,dynamic_lookup",) if sys.platform == "darwin" else ()
-            link = (*_LINK_FLAGS, _CODE_GENERATION[mode], *self._machine(), *undefined, "-o", "kernel.so", "hooked.ll", str(runtime))
+            link = (
+                *_LINK_FLAGS,
+                _CODE_GENERATION[mode],
+                *self._machine(),
+                *undefined,
+                "-o",
+                "kernel.so",
+                "hooked.ll",
+                str(runtime),
+            )
             done = self._run(link, folder)
             if done.returncode != 0:
                 raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", _HINT)

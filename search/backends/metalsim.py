@@ -137,7 +137,8 @@ class Machine:
             total *= -(-extent // min(extent, evaluate(group, case.dims)))
         if total <= self.sampled_threadgroups:
             return None
-        return [(2 * index + 1) * total // (2 * self.sampled_threadgroups) for index in range(self.sampled_threadgroups)]
+        count = self.sampled_threadgroups
+        return [(2 * index + 1) * total // (2 * count) for index in range(count)]
 
     def _launch(
         self, stage: Stage, case: Case, mode: Mode, tensors: Arrays, seed: int, sample: list[int] | None

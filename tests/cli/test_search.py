@@ -77,7 +77,9 @@ def test_kill_9_then_resume_repeats_nothing_and_ends_as_an_unbroken_run(home: Pa
     assert best["score"] > 1.2
     assert {"label", "time_us", "speedup_over_seed"} <= set(best["workloads"][0])
     folder = home / "runs" / left["run"]
-    assert {"run.json", "events.jsonl", "world_model.json", "best.metal", "best.py"} <= {p.name for p in folder.iterdir()}
+    assert {"run.json", "events.jsonl", "world_model.json", "best.metal", "best.py"} <= {
+        p.name for p in folder.iterdir()
+    }
     selected = {e["node"]: e for e in events(home) if e["kind"] == "selected"}
     prompts = [path.read_text() for path in (folder / "prompts").iterdir()]
     assert len(prompts) >= len(selected) > 0

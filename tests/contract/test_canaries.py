@@ -87,11 +87,15 @@ def test_missing_barrier_is_a_race_even_when_the_numbers_are_right(new_backend: 
 
 
 def test_scan_that_reads_the_future_breaks_causality(new_backend: Callable[[], Backend]) -> None:
-    program = changed(TASK.seed, "float sum = D[channel] * x;", "float sum = D[channel] * x + 0.0f * float(u[row + length - 1]);")
+    program = changed(
+        TASK.seed, "float sum = D[channel] * x;", "float sum = D[channel] * x + 0.0f * float(u[row + length - 1]);"
+    )
     backend = new_backend()
     assert backend.prepare(program, TASK, [TASK.property_case]) is None
     assert _first_broken_property(TASK, backend, 3) is None, "adding zero changes nothing"
-    leaking = changed(TASK.seed, "float sum = D[channel] * x;", "float sum = D[channel] * x + 1e-5f * float(u[row + length - 1]);")
+    leaking = changed(
+        TASK.seed, "float sum = D[channel] * x;", "float sum = D[channel] * x + 1e-5f * float(u[row + length - 1]);"
+    )
     backend = new_backend()
     assert backend.prepare(leaking, TASK, [TASK.property_case]) is None
     broken = _first_broken_property(TASK, backend, 3)

@@ -214,9 +214,7 @@ def time_case(kernel: Kernel, case: Case, report: checklib.Report) -> str:
     ours(0)
     theirs = candidates["torch_flash"](0).float()
     difference = ((sets[0][3].float() - theirs).abs() / (1.0 + theirs.abs())).max().item()
-    report.case(
-        f"{case.name} agrees with PyTorch", difference <= 2.5e-3, max_relative_difference=difference
-    )
+    report.case(f"{case.name} agrees with PyTorch", difference <= 2.5e-3, max_relative_difference=difference)
 
     flops = 4.0 * case.batch * case.query_heads * case.query_length * case.key_length * case.head_dim
     flops *= 0.5 if case.causal else 1.0

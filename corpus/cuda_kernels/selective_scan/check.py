@@ -70,9 +70,7 @@ class Inputs:
 def rows(case: Case, count: int) -> torch.Tensor:
     """A (batch, count, length) view into a NaN buffer whose rows are row_stride apart."""
     # Sixteen spare elements at the end catch writes behind the last row.
-    buffer = torch.full(
-        (case.batch * count * case.row_stride + 16,), math.nan, dtype=case.dtype, device="cuda"
-    )
+    buffer = torch.full((case.batch * count * case.row_stride + 16,), math.nan, dtype=case.dtype, device="cuda")
     shape = (case.batch, count, case.length)
     return buffer.as_strided(shape, (count * case.row_stride, case.row_stride, 1))
 
@@ -178,9 +176,7 @@ def compare(case: Case, out, final, expected, expected_state, memory: float) -> 
         "max_abs_error": float(error.max()),
         "max_state_error": float(state_error.max()),
         "tolerance": f"{relative:.3g} * (rms + |y|) + {ROUNDING[case.dtype]:.3g} * |y|",
-        "error_over_tolerance": float(
-            max((error / tolerance).max(), (state_error / state_tolerance).max())
-        ),
+        "error_over_tolerance": float(max((error / tolerance).max(), (state_error / state_tolerance).max())),
     }
 
 

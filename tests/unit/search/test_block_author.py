@@ -88,12 +88,7 @@ def test_concepts_are_those_of_the_graph(author: BlockAuthor) -> None:
         for path in folder.glob("concepts-*.ttl")
         for slug in re.findall(r'skos:notation "([^"]+)"', path.read_text(encoding="utf-8"))
     }
-    used = {
-        slug
-        for axis in author.space.axes.values()
-        for option in axis.options.values()
-        for slug in option.concepts
-    }
+    used = {slug for axis in author.space.axes.values() for option in axis.options.values() for slug in option.concepts}
     assert used <= known
 
 

@@ -17,7 +17,12 @@ from search.program import Program
 from search.task import load_task
 
 TASK = load_task("mamba_scan")
-LIMITS = {"threads-per-threadgroup": 1024.0, "threadgroup-memory-bytes": 32768.0, "simd-width": 32.0, "buffer-arguments": 31.0}
+LIMITS = {
+    "threads-per-threadgroup": 1024.0,
+    "threadgroup-memory-bytes": 32768.0,
+    "simd-width": 32.0,
+    "buffer-arguments": 31.0,
+}
 
 
 def setting(tmp_path: Path, **more: object) -> EvaluationSetting:
