@@ -151,6 +151,8 @@ class Reporter:
                 "that thread has ended",
                 "that thread does not take part (it is in another branch)",
             )[event.access]
+            if event.bytes:
+                return f"a SIMD-group matrix operation of {who} needs all lanes, lane {event.offset} is missing: {why}"
             return f"{who} takes a value from lane {event.offset}, which is undefined: {why}"
         if kind is EventKind.TOO_MANY_ARRAYS:
             return "more than 64 threadgroup arrays"

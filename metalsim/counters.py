@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from metalsim.instrument import Site
 
 LINE_BYTES = 128
+MATRIX_MULTIPLY_OPERATIONS = 2 * 8**3
+"""Floating-point operations of one multiplication of 8x8 matrices."""
 DEVICE_LOAD, THREADGROUP_LOAD, CONSTANT_LOAD = "device-load", "threadgroup-load", "constant-load"
 _SPACES = (DEVICE_LOAD, THREADGROUP_LOAD, CONSTANT_LOAD)
 
@@ -213,7 +215,7 @@ def count(sites: Sequence[Site], blocks: Sequence[BlockProfile], raw: RunCounts,
         sampled_threadgroups=len(raw.threadgroups),
         scale=scale,
         operations=_operations(blocks, issued * scale, groups, scale),
-        arithmetic_operations=_arithmetic(blocks, executed) * scale,
+        arithmetic_operations=(_arithmetic(blocks, executed) + _matrix_arithmetic(groups)) * scale,
         lane_utilization=work / slots if slots else 1.0,
         longest_chain=_longest(chains),
         mean_chain=_mean(chains),
@@ -261,6 +263,7 @@ def _operations(
         "simd-reduction": ("reduction_simd_ops",),
         "simd-prefix": ("prefix_simd_ops",),
         "vote": ("vote_simd_ops",),
+        "matrix-multiply": ("matrix_simd_ops",),
     }
     for name, fields in seen.items():
         total = sum(float(groups[field].sum()) for field in fields) * scale
@@ -276,6 +279,10 @@ def _arithmetic(blocks: Sequence[BlockProfile], executed: NDArray[np.float64]) -
             if is_floating_arithmetic(name):
                 total += amount * (2 if name.endswith("-fma") else 1) * float(executed[block.index])
     return total
+
+
+def _matrix_arithmetic(groups: NDArray[Any]) -> float:
+    return float(groups["matrix_simd_ops"].sum()) * MATRIX_MULTIPLY_OPERATIONS
 
 
 def _merged_lines(blocks: Sequence[BlockProfile], totals: NDArray[Any]) -> tuple[float, float]:

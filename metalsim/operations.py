@@ -86,6 +86,7 @@ _COLLECTIVES = (
     *("vote",) * 5,
     FREE,  # simdgroup_barrier emits no instruction (facts: AGX threadgroup_barrier cost)
     "matrix-multiply",
+    FREE,  # lanes meeting for a matrix load or store
 )
 
 

@@ -29,11 +29,13 @@ GROUP_COUNTS = np.dtype([
         "shuffle_simd_ops", "shuffle_lanes", "broadcast_simd_ops",
         "reduction_simd_ops", "prefix_simd_ops", "vote_simd_ops",
         "threadgroup_bytes",
+        "matrix_simd_ops",
     )
 ])  # fmt: skip
 """Per threadgroup run. Lines are distinct 128-byte lines of device memory; barriers count once per
 threadgroup, SIMD barriers once per SIMD-group; SIMD operations once per SIMD-group, times the 32-bit
-words of the value (shuffles, broadcasts) or its components (reductions, prefix operations)."""
+words of the value (shuffles, broadcasts) or its components (reductions, prefix operations); matrix
+operations are multiplications of 8x8 matrices."""
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,7 @@ static void report_inactive(msim_thread *lanes, uint32_t count, uint32_t lane, i
     if (!event) return;
     event->thread = lanes[lane].thread;
     event->offset = source;
+    event->bytes = request->op == MSIM_MATRIX_MULTIPLY || request->op == MSIM_MATRIX_SYNC;
     event->access = source < 0 || source >= SIMD_WIDTH ? 0      /* no such lane */
                     : source >= count ? 1                       /* beyond a short SIMD-group */
                     : lanes[source].state == LANE_ENDED ? 2 : 3; /* ended, or elsewhere */
@@ -218,6 +219,46 @@ static void simd_barrier(msim_thread *lanes, uint32_t count, uint32_t mask) {
     if (flags & MSIM_MEM_THREADGROUP) msim.simd_barrier_time[1][first->simdgroup] = msim.time;
 }
 
+static uint32_t fragment_row(uint32_t lane) { return (lane >> 2 & 4) | (lane >> 1 & 3); }
+static uint32_t fragment_column(uint32_t lane) { return (lane >> 1 & 4) | (lane << 1 & 2); }
+
+/* A matrix lives in all lanes: without some of them it has no value. */
+static void check_all_lanes(msim_thread *lanes, uint32_t count, uint32_t mask) {
+    if (mask == ~0u) return;
+    report_inactive(lanes, count, (uint32_t)__builtin_ctz(mask), __builtin_ctz(~mask));
+}
+
+enum { SLOT_BYTES = 8, SLOT_D = 0, SLOT_A, SLOT_B, SLOT_C };
+
+/* One operand by row and column; elements of lanes that take no part are NaN. */
+static void gather_matrix(msim_thread *lanes, uint32_t mask, uint32_t slot, uint32_t type, float matrix[8][8]) {
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
+        float *to = &matrix[fragment_row(i)][fragment_column(i)];
+        const char *from = takes_part(mask, i) ? (const char *)lanes[i].request->value + slot * SLOT_BYTES : NULL;
+        to[0] = from ? read_scalar(from, type).f : NAN;
+        to[1] = from ? read_scalar(from + TYPE_BYTES[type], type).f : NAN;
+    }
+}
+
+/* d = a * b + c: from c on, one fused multiply-add per k in ascending order, in float; rounded to d's type once. */
+static void multiply_matrices(msim_thread *lanes, uint32_t mask) {
+    const msim_request *lead = lanes[__builtin_ctz(mask)].request;
+    float a[8][8], b[8][8], c[8][8];
+    gather_matrix(lanes, mask, SLOT_A, lead->lane & 255, a);
+    gather_matrix(lanes, mask, SLOT_B, lead->lane >> 8 & 255, b);
+    gather_matrix(lanes, mask, SLOT_C, lead->lane >> 16 & 255, c);
+    for (int row = 0; row < 8; row++)
+        for (int k = 0; k < 8; k++)
+            for (int column = 0; column < 8; column++)
+                c[row][column] = fmaf(a[row][k], b[k][column], c[row][column]);
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
+        if (!takes_part(mask, i)) continue;
+        for (uint32_t k = 0; k < 2; k++)
+            write_scalar((char *)lanes[i].request->value + k * TYPE_BYTES[lead->type], lead->type,
+                         (scalar){.f = c[fragment_row(i)][fragment_column(i) + k]});
+    }
+}
+
 /* Perform the collective at which the lanes of `mask` wait; returns the lanes that took part. */
 uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
     const msim_request *lead = lanes[__builtin_ctz(mask)].request;
@@ -225,7 +266,12 @@ uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
     for (uint32_t i = 0; i < lane_count; i++)
         if (takes_part(mask, i) && lanes[i].request->op == op && lanes[i].request->type == lead->type) same |= 1u << i;
     mask = same;
-    if (op == MSIM_SIMD_BARRIER) {
+    if (op == MSIM_MATRIX_MULTIPLY || op == MSIM_MATRIX_SYNC) {
+        check_all_lanes(lanes, lane_count, mask);
+        if (op == MSIM_MATRIX_SYNC) return mask;
+        multiply_matrices(lanes, mask);
+        msim.counts->matrix_simd_ops++;
+    } else if (op == MSIM_SIMD_BARRIER) {
         simd_barrier(lanes, lane_count, mask);
     } else if (op >= MSIM_BALLOT) {
         vote(lanes, mask);

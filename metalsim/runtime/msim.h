@@ -63,6 +63,7 @@ typedef struct {
     uint64_t shuffle_simd_ops, shuffle_lanes, broadcast_simd_ops;
     uint64_t reduction_simd_ops, prefix_simd_ops, vote_simd_ops;
     uint64_t threadgroup_bytes;
+    uint64_t matrix_simd_ops;
 } msim_group_counts;
 
 typedef struct {

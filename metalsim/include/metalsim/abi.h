@@ -25,21 +25,24 @@ enum {
     MSIM_ROTATE_UP, MSIM_ROTATE_DOWN, MSIM_FILL_UP, MSIM_FILL_DOWN,
     MSIM_BROADCAST, MSIM_BROADCAST_FIRST,
     MSIM_BALLOT, MSIM_ALL, MSIM_ANY, MSIM_IS_FIRST, MSIM_ACTIVE_MASK,
-    MSIM_SIMD_BARRIER
+    MSIM_SIMD_BARRIER, MSIM_MATRIX_MULTIPLY, MSIM_MATRIX_SYNC
 };
+
+/* The attribute thread_index_in_simdgroup, see msim_attribute. */
+enum { MSIM_LANE_ATTRIBUTE = 36 };
 
 /* mem_flags, by Metal's names. */
 enum { MSIM_MEM_NONE = 0, MSIM_MEM_DEVICE = 1, MSIM_MEM_THREADGROUP = 2 };
 
 /* A lane's part in a collective operation; lives on the lane's stack until the operation fired. */
 typedef struct msim_request {
-    void *value;       /* in: the lane's operand, out: its result */
+    void *value;       /* in: the lane's operand, out: its result; of a matrix product: result, a, b, c, 8 bytes each */
     const void *fill;  /* fill data of shuffle_and_fill, as large as value */
     msim_u32 op;
     msim_u32 type;     /* element type */
     msim_u32 count;    /* elements of value: 1, or components of a vector */
     msim_u32 width;    /* lanes that work together: SIMD width, 4 for quad-groups, modulo of fills */
-    msim_u32 lane;     /* lane, delta or mask of shuffles; mem_flags of a barrier */
+    msim_u32 lane;     /* lane, delta or mask of shuffles; mem_flags of a barrier; types of a, b, c, 8 bits each */
     msim_u32 line;
     const char *place;
 } msim_request;

@@ -3,6 +3,7 @@
 #include "vec.h"
 #include "math.h"
 #include "simd.h"
+#include "matrix.h"
 #include "atomic.h"
 #include "unsupported.h"
 #include "mlx.h"

@@ -15,12 +15,6 @@ enum class access { sample, read, write, read_write };
 MSIM_UNSUPPORTED(texture1d) MSIM_UNSUPPORTED(texture2d) MSIM_UNSUPPORTED(texture2d_array)
 MSIM_UNSUPPORTED(texture3d) MSIM_UNSUPPORTED(texturecube) MSIM_UNSUPPORTED(texture_buffer)
 #undef MSIM_UNSUPPORTED
-template <class T, int R, int C> struct simdgroup_matrix {
-    static_assert(msim::never<T>::value, "metalsim does not support simdgroup_matrix yet");
-};
-using simdgroup_float8x8 = simdgroup_matrix<float, 8, 8>;
-using simdgroup_half8x8 = simdgroup_matrix<half, 8, 8>;
-using simdgroup_bfloat8x8 = simdgroup_matrix<bfloat, 8, 8>;
 template <class T, int C, int R> struct matrix {
     static_assert(msim::never<T>::value, "metalsim does not support matrix types (float4x4 and such) yet");
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ class Launcher:
     def kernel(
         self,
         source: str,
-        inputs: dict[str, np.ndarray[Any, Any]],
-        outputs: dict[str, tuple[DType, tuple[int, ...]]],
+        inputs: Mapping[str, np.ndarray[Any, Any]],
+        outputs: Mapping[str, tuple[str, tuple[int, ...]]],
         header: str = "",
         template: dict[str, int | bool | str] | None = None,
     ) -> MlxKernel:
@@ -36,7 +37,7 @@ class Launcher:
             "tested",
             source,
             tuple(Argument(n, dtype_name(a), a.shape) for n, a in inputs.items()),
-            tuple(Argument(n, d, s) for n, (d, s) in outputs.items()),
+            tuple(Argument(n, d, s) for n, (d, s) in outputs.items()),  # type: ignore[arg-type]
             header,
             template or {},
         )
@@ -44,8 +45,8 @@ class Launcher:
     def __call__(
         self,
         source: str,
-        inputs: dict[str, np.ndarray[Any, Any]],
-        outputs: dict[str, tuple[DType, tuple[int, ...]]],
+        inputs: Mapping[str, np.ndarray[Any, Any]],
+        outputs: Mapping[str, tuple[str, tuple[int, ...]]],
         *,
         grid: int | tuple[int, int, int],
         threadgroup: int | tuple[int, int, int],
