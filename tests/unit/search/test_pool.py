@@ -59,10 +59,11 @@ def test_missing_compiler_is_told_not_scored(tmp_path: Path) -> None:
 
 def test_leaving_the_pool_leaves_no_process(tmp_path: Path) -> None:
     endless = with_body("volatile int on = 1; while (on) { on = 1; }")
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    others = set(children.read_text().split()) if children.exists() else set()
     pool = WorkerPool(setting(tmp_path, limit_s=5.0))
     with pool:
         list(pool.evaluate([(endless, 1), (endless, 2)]))
     assert not pool._running
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     if children.exists():
-        assert children.read_text().strip() == ""
+        assert set(children.read_text().split()) <= others
