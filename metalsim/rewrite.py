@@ -27,6 +27,8 @@ _NOT_METAL = frozenset((
     "double", "goto", "try", "catch", "throw", "new", "delete", "virtual", "asm", "dynamic_cast", "typeid",
     "thread_local", "co_await", "co_yield",
 ))  # fmt: skip
+_HOST_ONLY = frozenset(("extern", "__asm", "__asm__", "__attribute__", "__attribute", "__declspec"))
+_RESERVED = ("msim", "__msim", "__ubsan", "__asan")
 _STATEMENT_ENDS = (";", "{", "}", ":")
 
 
@@ -267,6 +269,10 @@ def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> st
             rewriting.swizzles.add(token.text)
         elif token.text in _NOT_METAL:
             rewriting.refuse(token, f"Metal has no '{token.text}'")
+        elif rewriting.place and token.text in _HOST_ONLY:
+            rewriting.refuse(token, f"'{token.text}' reaches outside Metal")
+        elif rewriting.place and token.text.lower().startswith(_RESERVED):
+            rewriting.refuse(token, f"'{token.text}' is reserved: names of the simulator start like this")
         elif token.text == "static" and rewriting.arrays_allowed and _next_text(tokens, index) != "constexpr":
             rewriting.refuse(token, "Metal has no static local variables")
     return token.text

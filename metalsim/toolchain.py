@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 from kx.errors import CompilerMissing
+from metalsim.containment import escapes
 from metalsim.instrument import Instrumented, instrument
 from metalsim.model import CompileFailure
 
@@ -167,7 +168,11 @@ class Toolchain:
             done = self._run((*command, "-o", "kernel.ll", "kernel.cpp"), folder)
             if done.returncode != 0:
                 return CompileFailure(error_messages(done.stderr))
-            instrumented = instrument((folder / "kernel.ll").read_text(encoding="utf-8"), mode=mode)
+            text = (folder / "kernel.ll").read_text(encoding="utf-8")
+            refused = escapes(text)
+            if refused:
+                return CompileFailure(refused)
+            instrumented = instrument(text, mode=mode)
             (folder / "hooked.ll").write_text(instrumented.text, encoding="utf-8")
             undefined = ("-Wl,-undefined,dynamic_lookup",) if sys.platform == "darwin" else ()
             link = (
