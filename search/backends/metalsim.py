@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -83,7 +84,7 @@ class Machine:
         complete = True
         model = ChipModel.from_quantities(self.chip.quantities)
         for stage in stages:
-            sample = self._sample(stage, case) if len(stages) == 1 else None
+            sample = self._sample(stage, case, seed) if len(stages) == 1 else None
             complete = complete and sample is None
             result = self._launch(stage, case, "counted", tensors, seed, sample)
             tensors.update(result.outputs)
@@ -129,16 +130,19 @@ class Machine:
             "peak_fp32_gflop_s": lanes * 2 * figures["gpu-clock"],
         }
 
-    def _sample(self, stage: Stage, case: Case) -> list[int] | None:
-        """Linear indices of the threadgroups to run: spread over the launch, away from its smaller edge ones."""
+    def _sample(self, stage: Stage, case: Case, seed: int) -> list[int] | None:
+        """Linear indices of the threadgroups to run, drawn from ``seed``, away from smaller edge ones.
+
+        A program can't know which threadgroup will be counted and compared, so it can't behave well in that one
+        alone. None means all.
+        """
         total = 1
         for threads, group in zip(stage.grid, stage.threadgroup, strict=True):
             extent = evaluate(threads, case.dims)
             total *= -(-extent // min(extent, evaluate(group, case.dims)))
-        if total <= self.sampled_threadgroups:
+        if total <= self.sampled_threadgroups + 2:
             return None
-        count = self.sampled_threadgroups
-        return [(2 * index + 1) * total // (2 * count) for index in range(count)]
+        return sorted(random.Random(seed).sample(range(1, total - 1), self.sampled_threadgroups))
 
     def _launch(
         self, stage: Stage, case: Case, mode: Mode, tensors: Arrays, seed: int, sample: list[int] | None

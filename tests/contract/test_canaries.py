@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kgraph.graph import KnowledgeGraph
 from search.authors.block_author import BlockAuthor
-from search.backends import Backend
+from search.backends import Backend, Chip
+from search.backends.metalsim import Machine
 from search.evaluation.gates import _first_broken_property, check_case, evaluate_program, time_case
 from search.evaluation.preflight import preflight
 from search.outcome import CompileFailed, Mismatch, Outcome, PropertyBroken, Rejected, RuntimeFailed, WorkloadTime
@@ -164,3 +166,31 @@ def test_outcome_of_a_wrong_program_has_no_score(new_backend: Callable[[], Backe
     outcome = evaluate_program(changed(TASK.seed, "sum * gate", "0.0f * gate"), TASK, new_backend(), seed=1)
     assert isinstance(outcome, Mismatch)
     assert not hasattr(outcome, "workloads")
+
+
+def test_which_threadgroup_is_counted_depends_on_the_seed(chip: Chip, kernel_cache: Path) -> None:
+    machine = Machine(chip, kernel_cache, None)
+    stage, case = TASK.seed.stages[0], TASK.workloads[-1]
+    drawn = {tuple(machine._sample(stage, case, seed) or ()) for seed in range(40)}
+    assert len(drawn) > 10
+    assert machine._sample(stage, case, 3) == machine._sample(stage, case, 3)
+    total = 768 // 64 * 4
+    assert all(0 < index < total - 1 for indices in drawn for index in indices)
+
+
+def test_program_that_is_right_in_one_threadgroup_only_is_found_out(new_backend: Callable[[], Backend]) -> None:
+    wrong = changed(TASK.seed, "sum * gate", "(threadgroup_position_in_grid.x == 6 ? sum : 0.0f) * gate")
+    case = TASK.workloads[0]
+    backend = new_backend()
+    assert backend.prepare(wrong, TASK, [case]) is None
+    results = [time_case(TASK, case, backend, seed) for seed in range(3)]
+    assert any(isinstance(result, Mismatch) for result in results)
+
+
+def test_kernel_that_calls_the_host_is_refused(new_backend: Callable[[], Backend]) -> None:
+    stage = replace(TASK.seed.stages[0], header="int system(const thread char*);")
+    program = replace(TASK.seed, stages=(stage,))
+    program = changed(program, "float state[N];", "char c[2] = {'a', 0}; system(c); float state[N];")
+    result = new_backend().prepare(program, TASK, [CASE])
+    assert isinstance(result, CompileFailed)
+    assert "system" in result.messages[0]
