@@ -1,7 +1,9 @@
 """Metal Shading Language on any CPU: compile, run, check and estimate compute kernels."""
 
+from metalsim.dispatch import Fresh, run_file
+from metalsim.file import CompiledFile, FileOptions, compile_file, list_kernels
 from metalsim.kernel import CompiledKernel, compile_kernel
-from metalsim.launch import RunResult, run
+from metalsim.launch import LaunchOptions, RunResult, run
 from metalsim.model import Argument, CompileFailure, DType, Finding, FindingKind, Limits, MlxKernel
 from metalsim.raw import GROUP_COUNTS, SITE_COUNTS, RawCounts
 
@@ -10,14 +12,21 @@ __all__ = [
     "SITE_COUNTS",
     "Argument",
     "CompileFailure",
+    "CompiledFile",
     "CompiledKernel",
     "DType",
+    "FileOptions",
     "Finding",
     "FindingKind",
+    "Fresh",
+    "LaunchOptions",
     "Limits",
     "MlxKernel",
     "RawCounts",
     "RunResult",
+    "compile_file",
     "compile_kernel",
+    "list_kernels",
     "run",
+    "run_file",
 ]

@@ -9,6 +9,8 @@ MAX_THREADS = 1024
 SIMD_WIDTH = 32
 NO_INDEX = 0xFFFFFFFF
 ARRAY_INDEX_BASE = 1000
+THREADGROUP_ARGUMENTS = 31
+MAX_THREADGROUP_ARGUMENT_BYTES = 65536
 
 
 class Role(IntEnum):
@@ -71,7 +73,7 @@ class Event(ctypes.Structure):
         ("region_bytes", ctypes.c_uint64),
         ("region_element_bytes", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
-        ("place", ctypes.c_char * 32),
+        ("place", ctypes.c_char * 64),
         ("text", ctypes.c_char * 80),
     )
 
@@ -100,4 +102,6 @@ class Launch(ctypes.Structure):
         ("reserved", ctypes.c_uint32),
         ("grid", ctypes.c_uint32 * 3),
         ("threadgroup", ctypes.c_uint32 * 3),
+        ("threadgroup_lengths", ctypes.c_uint32 * THREADGROUP_ARGUMENTS),
+        ("reserved_too", ctypes.c_uint32),
     )

@@ -9,6 +9,7 @@ built from. docs/estimate.md says how.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,7 +35,8 @@ _HOOKS = {
     "msim_atomic": "declare void @msim_atomic(ptr, i32, i32) nounwind",
     "msim_block": "declare void @msim_block(i32) nounwind",
 }
-_USER_FILES = ("body", "header")
+USER_FILES = ("body", "header")
+"""What ``#line`` calls the parts of a kernel in MLX's convention."""
 _BROKEN_PROMISES = re.compile(
     r"\s(?:memory\([^)]*\)|nosync|willreturn|speculatable|nofree|readnone|readonly|writeonly|argmemonly)(?=[\s}])"
 )
@@ -77,8 +79,9 @@ class Instrumented:
 class Places:
     """Resolves debug locations to lines of the user's source."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, user_files: Sequence[str] = USER_FILES) -> None:
         self._metadata = module.metadata
+        self._user_files = frozenset(user_files)
         self._cache: dict[int, tuple[str, int]] = {}
 
     def of(self, location: int) -> tuple[str, int]:
@@ -99,7 +102,7 @@ class Places:
                 break
             place = self._file_of(_reference(values.get("scope", "")))
             line = int(values.get("line", "0"))
-            if place in _USER_FILES and line > 0:
+            if place in self._user_files and line > 0:
                 return place, line
             location = _reference(values.get("inlinedAt", ""))
         return "", 0
@@ -133,10 +136,10 @@ class _Access:
 class _Rewriter:
     """Collects the lines to insert into one module."""
 
-    def __init__(self, module: Module, counted: bool) -> None:
+    def __init__(self, module: Module, counted: bool, user_files: Sequence[str]) -> None:
         self.module = module
         self.counted = counted
-        self.places = Places(module)
+        self.places = Places(module, user_files)
         self.sites: list[Site] = []
         self.blocks: list[BlockProfile] = []
         self.inserted: dict[int, list[str]] = {}
@@ -292,7 +295,9 @@ def _pointer_of(part: str) -> str:
     return f"{type_text} {rest[: rest.rfind(')') + 1]}" if opening >= 0 else f"{type_text} {rest.split()[0]}"
 
 
-def instrument(ll_text: str, *, mode: Literal["checked", "counted"]) -> Instrumented:
+def instrument(
+    ll_text: str, *, mode: Literal["checked", "counted"], user_files: Sequence[str] = USER_FILES
+) -> Instrumented:
     """Inserts the hooks into a module.
 
     Args:
@@ -300,10 +305,11 @@ def instrument(ll_text: str, *, mode: Literal["checked", "counted"]) -> Instrume
             are known; ``#line`` directives name the user's files ``body`` and ``header``.
         mode: ``checked`` hooks memory accesses only; ``counted`` hooks basic blocks too and profiles
             their operations.
+        user_files: names of the files whose lines are reported.
 
     Returns:
         Valid IR: unknown lines are kept as they are.
     """
-    rewriter = _Rewriter(read_module(ll_text), counted=mode == "counted")
+    rewriter = _Rewriter(read_module(ll_text), mode == "counted", user_files)
     text = rewriter.rewrite()
     return Instrumented(text, tuple(rewriter.sites), tuple(rewriter.blocks))

@@ -7,10 +7,10 @@ import ctypes
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -19,10 +19,12 @@ import numpy.typing as npt
 from kx.errors import EnvironmentLacking, InputError
 from metalsim.abi import MAX_THREADS, SIMD_WIDTH, BufferSpec, Event, Launch, Role
 from metalsim.checks import BufferName, Geometry, Reporter, limit_findings
+from metalsim.instrument import Site
 from metalsim.kernel import CompiledKernel
-from metalsim.model import Argument, Finding, Limits
+from metalsim.model import Argument, DType, Finding, Limits
 from metalsim.raw import GROUP_COUNTS, SITE_COUNTS, RawCounts
 from metalsim.signature import element_count, input_space
+from metalsim.toolchain import Mode
 
 Array = npt.NDArray[Any]
 
@@ -100,14 +102,15 @@ def _checked_input(argument: Argument, inputs: Mapping[str, Array]) -> Array:
     return array
 
 
-def _prefilled(argument: Argument, shape: tuple[int, ...], poison: Poison) -> Array:
-    dtype = numpy_dtype(argument.dtype)
+def prefilled(kind: DType, shape: tuple[int, ...], poison: Poison) -> Array:
+    """An array as outputs look before the launch."""
+    dtype = numpy_dtype(kind)
     if poison.init_value is not None:
         return np.full(shape, poison.init_value).astype(dtype)
-    if argument.dtype in ("float32", "float16", "bfloat16"):
+    if kind in ("float32", "float16", "bfloat16"):
         return np.full(shape, np.nan, np.float32).astype(dtype)
     random = np.random.default_rng(poison.seed)
-    if argument.dtype == "bool":
+    if kind == "bool":
         return random.integers(0, 2, shape).astype(np.bool_)
     info = np.iinfo(dtype)
     return random.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
@@ -132,7 +135,7 @@ class _Buffers:
         self.outputs: dict[str, Array] = {}
         for argument in kernel.outputs:
             shape = tuple(output_shapes.get(argument.name, argument.shape))
-            self.outputs[argument.name] = _prefilled(argument, shape, poison)
+            self.outputs[argument.name] = prefilled(argument.dtype, shape, poison)
         self.names: list[BufferName] = []
         self._arrays: list[Array] = []
         self._roles: list[Role] = []
@@ -167,7 +170,7 @@ class _Buffers:
 class _Counters:
     """Arrays that the runtime counts into."""
 
-    def __init__(self, compiled: CompiledKernel, groups: npt.NDArray[np.uint64], threads: int) -> None:
+    def __init__(self, compiled: Program, groups: npt.NDArray[np.uint64], threads: int) -> None:
         self._groups = groups
         self._blocks = np.zeros((len(groups), len(compiled.blocks), threads), np.uint32)
         self._sites = np.zeros(len(compiled.sites), SITE_COUNTS)
@@ -193,7 +196,73 @@ def _chosen(threadgroups: Sequence[int] | None, total: int) -> npt.NDArray[np.ui
     return np.array(sorted(set(threadgroups)), np.uint64)
 
 
-def _execute(compiled: CompiledKernel, launch: Launch) -> None:
+class Program(Protocol):
+    """What ``execute`` needs of a compiled kernel."""
+
+    @property
+    def mode(self) -> Mode:
+        """``checked`` or ``counted``."""
+        ...
+
+    @property
+    def library(self) -> Path:
+        """The shared library."""
+        ...
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Places that access memory."""
+        ...
+
+    @property
+    def blocks(self) -> tuple[Any, ...]:
+        """Profiles of the basic blocks."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """That it was compiled for."""
+        ...
+
+
+class Bindings(Protocol):
+    """The buffer table of a launch."""
+
+    @property
+    def names(self) -> Sequence[BufferName]:
+        """Buffers in the table's order."""
+        ...
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """Arrays that the kernel writes."""
+        ...
+
+    def table(self) -> ctypes.Array[BufferSpec]:
+        """The C structures."""
+        ...
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """How to run, apart from sizes.
+
+    Attributes:
+        limits: of the chip; None for those that the kernel was compiled with.
+        threadgroups: linear indices of the threadgroups to run, x fastest; None for all.
+        seed: of the poison in threadgroup memory.
+        max_findings: at most that many findings are reported.
+        threadgroup_lengths: bytes of threadgroup arguments by index.
+    """
+
+    limits: Limits | None = None
+    threadgroups: Sequence[int] | None = None
+    seed: int = 0
+    max_findings: int = 32
+    threadgroup_lengths: Mapping[int, int] = field(default_factory=dict)
+
+
+def _execute(compiled: Program, launch: Launch) -> None:
     library, lock = _library(compiled.library)
     with lock:
         ready = library.msim_run(ctypes.byref(launch))
@@ -202,21 +271,23 @@ def _execute(compiled: CompiledKernel, launch: Launch) -> None:
 
 
 def _simulate(
-    compiled: CompiledKernel,
-    buffers: _Buffers,
+    compiled: Program,
+    buffers: Bindings,
     chosen: npt.NDArray[np.uint64],
     geometry: Geometry,
     grid: tuple[int, int, int],
-    seed: int,
+    options: LaunchOptions,
 ) -> tuple[Launch, list[Event], RawCounts | None]:
     """Run the chosen threadgroups; the finished launch, what the runtime noticed, and the counts."""
     table, events = buffers.table(), (Event * _EVENT_CAPACITY)()
     launch = Launch(
         buffers=table, buffer_count=len(buffers.names), groups=chosen.ctypes.data, group_count=len(chosen),
-        seed=seed, stack_bytes=STACK_BYTES, events=events, event_capacity=_EVENT_CAPACITY,
+        seed=options.seed, stack_bytes=STACK_BYTES, events=events, event_capacity=_EVENT_CAPACITY,
         site_count=len(compiled.sites), block_count=len(compiled.blocks), checked=compiled.mode == "checked",
         grid=grid, threadgroup=geometry.threadgroup,
     )  # fmt: skip
+    for index, length in options.threadgroup_lengths.items():
+        launch.threadgroup_lengths[index] = length
     counters = None
     if compiled.mode == "counted":
         counters = _Counters(compiled, chosen, element_count(geometry.threadgroup))
@@ -257,24 +328,47 @@ def run(  # noqa: PLR0913
         InputError: arrays that don't fit the compiled signature, an empty grid, an index out of range.
         EnvironmentLacking: not enough memory.
     """
+    buffers = _Buffers(compiled, inputs, output_shapes, Poison(seed, init_value))
+    return execute(compiled, buffers, grid, threadgroup, LaunchOptions(limits, threadgroups, seed, max_findings))
+
+
+def execute(
+    compiled: Program,
+    buffers: Bindings,
+    grid: tuple[int, int, int],
+    threadgroup: tuple[int, int, int],
+    options: LaunchOptions,
+) -> RunResult:
+    """Run a compiled kernel on a buffer table.
+
+    Args:
+        compiled: from ``compile_kernel`` or ``compile_file``.
+        buffers: in the order in which the kernel asks for them.
+        grid: threads per axis, x first.
+        threadgroup: threads per axis, clamped to the grid.
+        options: limits, sampled threadgroups and the like.
+
+    Raises:
+        InputError: an empty grid, an index out of range.
+        EnvironmentLacking: not enough memory.
+    """
     if min(*grid, *threadgroup) < 1:
         raise InputError(f"grid {grid} and threadgroup {threadgroup} need at least one thread per axis")
-    limits = limits or compiled.limits
+    limits = options.limits or compiled.limits
     if limits.simd_width != SIMD_WIDTH:
         raise InputError(f"metalsim runs SIMD-groups of {SIMD_WIDTH} lanes, not {limits.simd_width}")
     size = (min(grid[0], threadgroup[0]), min(grid[1], threadgroup[1]), min(grid[2], threadgroup[2]))
     groups = (-(-grid[0] // size[0]), -(-grid[1] // size[1]), -(-grid[2] // size[2]))
-    buffers = _Buffers(compiled, inputs, output_shapes, Poison(seed, init_value))
     threads, total = element_count(size), element_count(groups)
     requested = element_count(threadgroup)
-    chosen = _chosen(threadgroups, total)
+    chosen = _chosen(options.threadgroups, total)
     if threads > MAX_THREADS:
         findings = limit_findings(limits, threads=requested, threadgroup_bytes=0, buffers=len(buffers.names))
-        return RunResult(buffers.outputs, findings[:max_findings], None, total, 0, threads, 0)
+        return RunResult(buffers.outputs, findings[: options.max_findings], None, total, 0, threads, 0)
 
-    launch, events, raw = _simulate(compiled, buffers, chosen, Geometry(groups, size), grid, seed)
+    launch, events, raw = _simulate(compiled, buffers, chosen, Geometry(groups, size), grid, options)
     reporter = Reporter(compiled.sites, buffers.names, Geometry(groups, size))
     declared = int(launch.threadgroup_bytes)
     found = limit_findings(limits, threads=requested, threadgroup_bytes=declared, buffers=len(buffers.names))
-    found += reporter.findings(events, max_findings)
-    return RunResult(buffers.outputs, found[:max_findings], raw, total, len(chosen), threads, declared)
+    found += reporter.findings(events, options.max_findings)
+    return RunResult(buffers.outputs, found[: options.max_findings], raw, total, len(chosen), threads, declared)

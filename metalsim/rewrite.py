@@ -3,14 +3,14 @@
 What needs more than a macro: threadgroup variables of the kernel body become statics that all threads
 share, with red zones around them and announced to the runtime by name; literals without a suffix are
 float; attributes go; the swizzles that occur are listed, so that the vector classes declare only those.
-Line breaks stay where they were. A later milestone rewrites whole ``.metal`` files with the same parts.
+Line breaks stay where they were. Whole ``.metal`` files (``metalsim.source``) are rewritten by the same parts.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from metalsim.tokens import Token, tokenize
@@ -51,6 +51,7 @@ class Rewritten:
 class _Rewriting:
     place: str
     arrays_allowed: bool
+    statics_allowed: bool = False
     out: list[str] = field(default_factory=list)
     swizzles: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
@@ -155,6 +156,10 @@ def _declarator(rewriting: _Rewriting, tokens: list[Token]) -> _Declarator | Non
     depth = 0
     for token in counted[1:]:
         depth += {"[": 1, "]": -1}.get(token.text, 0)
+        if depth == 0 and token.text == "=" and rewriting.statics_allowed:
+            # Apple's compiler takes it and drops it: threadgroup memory starts undefined.
+            end = tokens.index(token)
+            return _Declarator(counted[0].text, _rewrite_plain(rewriting, tokens[tokens.index(counted[0]) + 1 : end]))
         if depth == 0 and token.text != "]":
             rewriting.refuse(counted[0], f"threadgroup variable '{counted[0].text}' cannot have an initializer")
             return None
@@ -202,15 +207,23 @@ def _threadgroup_declaration(rewriting: _Rewriting, tokens: list[Token], index: 
     return min(end + 1, len(tokens))
 
 
+def _previous(tokens: list[Token], index: int) -> int:
+    """Index of the token before that counts, or -1."""
+    index -= 1
+    while index >= 0 and not tokens[index].counts:
+        index -= 1
+    return index
+
+
 def _starts_statement(tokens: list[Token], index: int) -> bool:
-    before = [t for t in tokens[:index] if t.counts]
-    while before and before[-1].text in ("const", "volatile"):
-        before.pop()
-    return not before or before[-1].text in _STATEMENT_ENDS
+    before = _previous(tokens, index)
+    while before >= 0 and tokens[before].text in ("const", "volatile"):
+        before = _previous(tokens, before)
+    return before < 0 or tokens[before].text in _STATEMENT_ENDS
 
 
 def _rewrite_plain(rewriting: _Rewriting, tokens: list[Token]) -> str:
-    inner = _Rewriting(rewriting.place, False, numbers=rewriting.numbers)
+    inner = _Rewriting(rewriting.place, False, True, numbers=rewriting.numbers)
     _rewrite_tokens(inner, tokens)
     rewriting.swizzles |= inner.swizzles
     rewriting.faults += inner.faults
@@ -264,16 +277,18 @@ def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> st
     if token.kind == "directive":
         return _rewrite_directive(rewriting, token)
     if token.kind == "name":
-        previous = next((t for t in reversed(tokens[:index]) if t.counts), None)
-        if previous is not None and previous.text in (".", "->") and _SWIZZLE.fullmatch(token.text):
+        previous = _previous(tokens, index)
+        if previous >= 0 and tokens[previous].text in (".", "->") and _SWIZZLE.fullmatch(token.text):
             rewriting.swizzles.add(token.text)
+        elif token.text == "static_cast" and rewriting.statics_allowed and not rewriting.place:
+            return "msim::static_convert"
         elif token.text in _NOT_METAL:
             rewriting.refuse(token, f"Metal has no '{token.text}'")
         elif rewriting.place and token.text in _HOST_ONLY:
             rewriting.refuse(token, f"'{token.text}' reaches outside Metal")
         elif rewriting.place and token.text.lower().startswith(_RESERVED):
             rewriting.refuse(token, f"'{token.text}' is reserved: names of the simulator start like this")
-        elif token.text == "static" and rewriting.arrays_allowed and _next_text(tokens, index) != "constexpr":
+        elif token.text == "static" and not rewriting.statics_allowed and _next_text(tokens, index) != "constexpr":
             rewriting.refuse(token, "Metal has no static local variables")
     return token.text
 
@@ -291,8 +306,18 @@ def rewrite(text: str, *, place: str, arrays_allowed: bool) -> Rewritten:
         place: ``body`` or ``header``, for messages.
         arrays_allowed: whether threadgroup variables may be declared (only the kernel's body may).
     """
-    rewriting = _Rewriting(place, arrays_allowed)
+    rewriting = _Rewriting(place, arrays_allowed, statics_allowed=not arrays_allowed)
     _rewrite_tokens(rewriting, tokenize(text))
+    return Rewritten("".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults))
+
+
+def rewrite_file(tokens: Sequence[Token]) -> Rewritten:
+    """Rewrite a whole preprocessed file; threadgroup variables may stand in any function.
+
+    Faults carry lines of the preprocessed text.
+    """
+    rewriting = _Rewriting("", arrays_allowed=True, statics_allowed=True)
+    _rewrite_tokens(rewriting, list(tokens))
     return Rewritten("".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults))
 
 

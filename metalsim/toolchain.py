@@ -19,14 +19,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from kx.errors import CompilerMissing
 from metalsim.containment import escapes
-from metalsim.instrument import Instrumented, instrument
+from metalsim.instrument import USER_FILES, Instrumented, instrument
 from metalsim.model import CompileFailure
 
 Mode = Literal["checked", "counted"]
@@ -42,6 +42,13 @@ _MESSAGE_LIMIT = 20
 _DIAGNOSTIC = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<level>fatal error|error|note): (?P<text>.*)$")
 
 _TARGET = {"x86_64": "x86_64-unknown-linux-gnu", "amd64": "x86_64-unknown-linux-gnu"}
+
+_METAL_MACROS = {"__METAL__": "1", "__METAL_VERSION__": "320", "__HAVE_BFLOAT__": "1"}
+_PREPROCESSOR_FLAGS = (
+    "-E", "-x", "c++", "-std=c++17", "-w", "-nostdinc", "-nostdinc++", "-undef", "-fno-sanitize=all",
+    "-fno-caret-diagnostics", "-fno-color-diagnostics",
+)  # fmt: skip
+_INLINE_FLAGS = ("-mllvm", "-inline-threshold=100000")
 
 # Optimized without vectorization, contraction or unrolling by guess: what runs is what the text says, lane
 # by lane. Loops of constant length are still unrolled.
@@ -143,8 +150,35 @@ class Toolchain:
         self._cache = cache.resolve()
         self._compiler = tuple(compiler) if compiler else default_compiler()
 
-    def build(self, text: str, *, mode: Mode) -> Built | CompileFailure:
+    def preprocess(self, path: Path, include: Sequence[Path], macros: Mapping[str, str]) -> str | CompileFailure:
+        """The text of a ``.metal`` file with its includes and macros resolved, and line markers.
+
+        Args:
+            path: of the file; includes in quotes are looked for beside it.
+            include: more folders to look in.
+            macros: definitions, by name.
+
+        Raises:
+            CompilerMissing: the compiler's command cannot be started.
+        """
+        defined = [f"-D{name}={value}" for name, value in ({**_METAL_MACROS, **macros}).items()]
+        folders = [f"-I{folder.resolve()}" for folder in include]
+        command = (*_PREPROCESSOR_FLAGS, *folders, f"-I{_INCLUDE}", *defined, str(path.resolve()))
+        done = self._run(command, self._folder())
+        if done.returncode != 0:
+            return CompileFailure(error_messages(done.stderr, None))
+        return done.stdout
+
+    def build(
+        self, text: str, *, mode: Mode, user_files: Sequence[str] = USER_FILES, inlined: bool = False
+    ) -> Built | CompileFailure:
         """Compile ``text`` (from ``metalsim.signature.cxx_text``), or take it from the cache.
+
+        Args:
+            text: C++ for the shim headers.
+            mode: what to instrument.
+            user_files: names of the files whose lines are reported.
+            inlined: whether to inline every function, as a GPU compiler does.
 
         Raises:
             CompilerMissing: the compiler's command cannot be started.
@@ -152,27 +186,31 @@ class Toolchain:
         key = self._key("kernel", mode, text)
         library, sites = self._entry(key, ".so"), self._entry(key, ".sites")
         if not (library.exists() and sites.exists()):
-            failure = self._build(text, mode, library, sites)
+            failure = self._build(text, mode, (library, sites), user_files, inlined)
             if failure is not None:
                 return failure
         # As trustworthy as the library beside it, which is about to be loaded.
         return Built(library, pickle.loads(sites.read_bytes()))
 
-    def _build(self, text: str, mode: Mode, library: Path, sites: Path) -> CompileFailure | None:
+    def _build(
+        self, text: str, mode: Mode, targets: tuple[Path, Path], user_files: Sequence[str], inlined: bool
+    ) -> CompileFailure | None:
+        library, sites = targets
         runtime = self._runtime_object()
         with tempfile.TemporaryDirectory(prefix="build-", dir=self._folder()) as name:
             folder = Path(name)
             (folder / "kernel.cpp").write_text(text, encoding="utf-8")
             triple = _TARGET.get(platform.machine().lower(), "aarch64-unknown-linux-gnu")
             command = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *_MODE_FLAGS[mode], *self._machine(), f"-I{_INCLUDE}")
+            command += _INLINE_FLAGS if inlined else ()
             done = self._run((*command, "-o", "kernel.ll", "kernel.cpp"), folder)
             if done.returncode != 0:
-                return CompileFailure(error_messages(done.stderr))
+                return CompileFailure(error_messages(done.stderr, (*user_files, "signature")))
             text = (folder / "kernel.ll").read_text(encoding="utf-8")
             refused = escapes(text)
             if refused:
                 return CompileFailure(refused)
-            instrumented = instrument(text, mode=mode)
+            instrumented = instrument(text, mode=mode, user_files=user_files)
             (folder / "hooked.ll").write_text(instrumented.text, encoding="utf-8")
             undefined = ("-Wl,-undefined,dynamic_lookup",) if sys.platform == "darwin" else ()
             link = (
@@ -262,10 +300,16 @@ def compiler_version(compiler: tuple[str, ...]) -> str:
     return done.stdout.splitlines()[0]
 
 
-def error_messages(diagnostics: str) -> tuple[str, ...]:
+def error_messages(
+    diagnostics: str, user_files: Collection[str] | None = (*USER_FILES, "signature")
+) -> tuple[str, ...]:
     """The errors among clang's diagnostics as ``place:line: text``.
 
     An error inside the shim headers is charged to the user's line that led there, when a note says so.
+
+    Args:
+        diagnostics: what clang printed.
+        user_files: names of the files that are the user's; None when all are.
     """
     messages: list[str] = []
     ours = False
@@ -273,8 +317,9 @@ def error_messages(diagnostics: str) -> tuple[str, ...]:
         match = _DIAGNOSTIC.match(line)
         if match is None:
             continue
-        users = match["file"] in ("body", "header", "signature")
-        place = f"{match['file']}:{match['line']}: " if users else ""
+        name = Path(match["file"]).name
+        users = user_files is None or name in user_files
+        place = f"{name}:{match['line']}: " if users else ""
         if match["level"] != "note":
             messages.append(place + match["text"])
             ours = not users

@@ -102,6 +102,8 @@ void msim_report_unwritten(void) {
 
 void *msim_buffer(uint32_t index) { return (void *)msim.buffers[index].base; }
 
+msim_u64 msim_threadgroup_length(uint32_t index) { return msim.launch->threadgroup_lengths[index]; }
+
 /* A kernel thread reached the declaration of a threadgroup array. */
 void msim_declare(const void *array, uint64_t bytes, uint32_t element_bytes, const char *name) {
     msim_region *region = NULL;

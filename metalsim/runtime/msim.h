@@ -46,7 +46,7 @@ typedef struct {
     uint32_t line, other_access;
     uint64_t region_bytes;
     uint32_t region_element_bytes, reserved;
-    char place[32];
+    char place[64];
     char text[80];
 } msim_event;
 
@@ -83,6 +83,8 @@ typedef struct {
     uint32_t checked;            /* 1 checks, 0 counts */
     uint32_t reserved;
     uint32_t grid[3], threadgroup[3];
+    uint32_t threadgroup_lengths[MSIM_THREADGROUP_ARGUMENTS]; /* bytes, by index */
+    uint32_t reserved_too;
 } msim_launch;
 
 /* One remembered access to a shadow cell; group 0 means none (groups count from 1). */

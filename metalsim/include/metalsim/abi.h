@@ -31,6 +31,9 @@ enum {
 /* The attribute thread_index_in_simdgroup, see msim_attribute. */
 enum { MSIM_LANE_ATTRIBUTE = 36 };
 
+/* Threadgroup memory whose length the launch gives: indices, and bytes that one may have at most. */
+enum { MSIM_THREADGROUP_ARGUMENTS = 31, MSIM_THREADGROUP_BYTES = 65536 };
+
 /* mem_flags, by Metal's names. */
 enum { MSIM_MEM_NONE = 0, MSIM_MEM_DEVICE = 1, MSIM_MEM_THREADGROUP = 2 };
 
@@ -59,6 +62,7 @@ MSIM_RUNTIME void msim_barrier(msim_u32 flags, msim_u32 line, const char *place)
 MSIM_RUNTIME void msim_declare(const void *array, msim_u64 bytes, msim_u32 element_bytes, const char *name);
 MSIM_RUNTIME void *msim_buffer(msim_u32 index);
 MSIM_RUNTIME msim_u32 msim_attribute(msim_u32 index);
+MSIM_RUNTIME msim_u64 msim_threadgroup_length(msim_u32 index);
 
 #undef MSIM_RUNTIME
 #endif

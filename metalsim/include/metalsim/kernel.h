@@ -1,9 +1,3 @@
-/* Everything that a kernel text expects: included before it. */
-#include "types.h"
-#include "vec.h"
-#include "math.h"
-#include "simd.h"
-#include "matrix.h"
-#include "atomic.h"
-#include "unsupported.h"
+/* Everything that the text of a custom kernel of MLX expects: included before it. */
+#include "metal.h"
 #include "mlx.h"

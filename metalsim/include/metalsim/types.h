@@ -45,6 +45,7 @@ typedef __bf16 bfloat;
 #define FLT_MIN 1.175494351e-38f
 #define FLT_EPSILON 1.192092896e-07f
 #define HALF_MAX ((half)65504.0f)
+#define MAXHALF HALF_MAX
 #define HALF_MIN ((half)6.103515625e-5f)
 #define INT_MAX 0x7fffffff
 #define INT_MIN (-0x7fffffff - 1)
@@ -174,6 +175,14 @@ MSIM_SPACE(device) MSIM_SPACE(threadgroup) MSIM_SPACE(__attribute__((opencl_glob
 #undef MSIM_SPACE
 template <class T> using value_t = typename unqualified<__remove_cvref(T)>::type;
 
+/* Type without its address space, const and volatile kept. */
+template <class T> struct without_space { using type = T; };
+#define MSIM_SPACE(...)                                                                        \
+    template <class T> struct without_space<__VA_ARGS__ T> { using type = T; };                \
+    template <class T> struct without_space<const __VA_ARGS__ T> { using type = const T; };
+MSIM_SPACE(device) MSIM_SPACE(threadgroup) MSIM_SPACE(__attribute__((opencl_global_host)))
+#undef MSIM_SPACE
+
 /* clang refuses half <-> bfloat; Metal goes through float. */
 template <class T, class U> MSIM_INLINE T convert(U value) {
     if constexpr ((metal::is_same_v<T, half> && metal::is_same_v<U, bfloat>) ||
@@ -189,6 +198,11 @@ template <class T, unsigned long N> struct scalar_of<device T[N]> : scalar_of<T>
 template <class T, unsigned long N> struct scalar_of<threadgroup T[N]> : scalar_of<T> {};
 
 }  // namespace msim
+
+namespace metal {
+template <class T> struct remove_addrspace { using type = typename msim::without_space<T>::type; };
+template <class T> using remove_addrspace_t = typename remove_addrspace<T>::type;
+}  // namespace metal
 
 using metal::as_type;
 

@@ -15,13 +15,6 @@ enum class access { sample, read, write, read_write };
 MSIM_UNSUPPORTED(texture1d) MSIM_UNSUPPORTED(texture2d) MSIM_UNSUPPORTED(texture2d_array)
 MSIM_UNSUPPORTED(texture3d) MSIM_UNSUPPORTED(texturecube) MSIM_UNSUPPORTED(texture_buffer)
 #undef MSIM_UNSUPPORTED
-template <class T, int C, int R> struct matrix {
-    static_assert(msim::never<T>::value, "metalsim does not support matrix types (float4x4 and such) yet");
-};
-using float2x2 = matrix<float, 2, 2>;
-using float3x3 = matrix<float, 3, 3>;
-using float4x4 = matrix<float, 4, 4>;
-using half4x4 = matrix<half, 4, 4>;
 }  // namespace metal
 
 #endif

@@ -16,6 +16,7 @@
 
 namespace metal {
 template <class T, int N> struct vec;
+template <class T, int N> struct packed_vec;
 }
 
 namespace msim {
@@ -110,6 +111,10 @@ namespace metal {
                                    !is_same_v<msim::vector_of<A>, vec> &&                        \
                                    !is_same_v<msim::vector_of<A>, A>, int> = 0>                  \
     explicit MSIM_INLINE vec(const A &other) : vec(msim::vector_of<A>(other)) {}                 \
+    template <class U, enable_if_t<!is_same_v<U, T>, int> = 0>                                   \
+    explicit MSIM_INLINE vec(const packed_vec<U, MSIM_N> &other) {                               \
+        for (int i = 0; i < MSIM_N; i++) element[i] = msim::convert<T>(other.element[i]);        \
+    }                                                                                            \
     template <class A, class B, class... R> MSIM_INLINE vec(const A &a, const B &b, const R &...r) { \
         int k = 0;                                                                               \
         put(k, a);                                                                               \

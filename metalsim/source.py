@@ -1,0 +1,393 @@
+"""Reads whole preprocessed ``.metal`` texts: their kernels, instantiations and function constants.
+
+The reader splits the text into declarations by brackets alone, which is enough to find what has to be
+taken out or replaced; the C++ compiler sees the rest (``metalsim.rewrite``). Line markers of the
+preprocessor stay, so that every token knows its file.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from metalsim.declarations import CLOSING, Declaration, closing_angle, counted, declarations, is_attribute, matching
+from metalsim.tokens import Token, tokenize
+
+Value = int | float | bool
+
+_MARKER = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"([^"]*)"')
+_UNROLL_BY_MACRO = re.compile(r"#\s*pragma\s+unroll\s*\([^\n]*[A-Za-z]\w*\s*\([^\n]*")
+_SPACES = ("device", "threadgroup", "constant", "thread")
+_STORAGE_WORDS = ("constant", "const", "constexpr", "static", ";")
+
+
+@dataclass(frozen=True)
+class KernelParameter:
+    """One parameter of a kernel function.
+
+    Attributes:
+        name: in the text.
+        space: ``device``, ``constant``, ``threadgroup``, or empty for a value.
+        writable: whether the kernel may write through it.
+        attributes: name to argument text, such as ``{"buffer": "0"}``.
+    """
+
+    name: str
+    space: str
+    writable: bool
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class KernelFunction:
+    """A kernel function or template.
+
+    Attributes:
+        name: qualified by its namespaces.
+        parameters: in order.
+        is_template: whether it needs template arguments.
+        host_name: name given by an attribute, else empty.
+        place, line: where it starts.
+    """
+
+    name: str
+    parameters: tuple[KernelParameter, ...]
+    is_template: bool
+    host_name: str
+    place: str
+    line: int
+
+
+@dataclass(frozen=True)
+class FunctionConstant:
+    """A constant that the host sets when it makes the pipeline.
+
+    Attributes:
+        name: in the text.
+        index: by which the host may set it.
+        defined: whether it got a value.
+    """
+
+    name: str
+    index: int
+    defined: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a file holds.
+
+    Attributes:
+        tokens: of the text to rewrite; instantiations are gone, function constants have their values.
+        functions: kernels by qualified name.
+        instances: host name to the C++ text of an instance, such as ``f<float>``.
+        constants: function constants in order.
+        files: names of the user's files in the text.
+    """
+
+    tokens: tuple[Token, ...]
+    functions: Mapping[str, KernelFunction]
+    instances: Mapping[str, str]
+    constants: tuple[FunctionConstant, ...]
+    files: tuple[str, ...]
+
+
+class LineMap:
+    """Which line of which file a line of preprocessed text is.
+
+    Args:
+        tokens: of the text.
+    """
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._starts: list[int] = []
+        self._places: list[tuple[str, int]] = []
+        for token in tokens:
+            match = _MARKER.match(token.text) if token.kind == "directive" else None
+            if match:
+                self._starts.append(token.line + 1)
+                self._places.append((PurePath(match[2]).name, int(match[1])))
+
+    def place(self, line: int) -> tuple[str, int]:
+        """``(file, line)``; an empty name before the first marker."""
+        index = bisect_right(self._starts, line) - 1
+        if index < 0:
+            return "", line
+        name, first = self._places[index]
+        return name, first + line - self._starts[index]
+
+    def files(self) -> tuple[str, ...]:
+        """Names of all files that have lines in the text."""
+        return tuple(dict.fromkeys(name for name, _ in self._places if name and not name.startswith("<")))
+
+
+def _operand_end(tokens: Sequence[Token], index: int) -> int:
+    """Where an operand of ``?:`` ends: at its ``:``, or at what no expression goes past."""
+    nested, i = 0, index
+    while i < len(tokens):
+        text = tokens[i].text if tokens[i].counts else ""
+        if text in CLOSING:
+            i = matching(tokens, i)
+        elif text == "?":
+            nested += 1
+        elif text == ":" and nested:
+            nested -= 1
+        elif text in (":", ";", ",", *CLOSING.values()):
+            return i
+        i += 1
+    return i
+
+
+def attributes(tokens: Sequence[Token]) -> dict[str, str]:
+    """All ``[[name(argument), ...]]`` of a run of tokens; an attribute without argument maps to ``""``."""
+    result: dict[str, str] = {}
+    i = 0
+    while i < len(tokens):
+        if tokens[i].counts and tokens[i].text == "[" and is_attribute(tokens, i):
+            close = matching(tokens, i)
+            text = "".join(t.text for t in tokens[i + 1 : close] if t.counts).strip("[]")
+            for match in re.finditer(r"([A-Za-z_]\w*)(?:\(((?:[^()]|\([^()]*\))*)\))?", text):
+                result.setdefault(match[1], match[2] or "")
+            i = close
+        i += 1
+    return result
+
+
+def without_attributes(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens that count, attributes left out."""
+    result: list[Token] = []
+    i = 0
+    while i < len(tokens):
+        if tokens[i].counts and tokens[i].text == "[" and is_attribute(tokens, i):
+            i = matching(tokens, i)
+        elif tokens[i].counts:
+            result.append(tokens[i])
+        i += 1
+    return result
+
+
+def _split_parameters(tokens: Sequence[Token]) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    depth = angle = 0
+    for token in tokens:
+        if token.kind == "mark":
+            depth += 1 if token.text in CLOSING else -1 if token.text in CLOSING.values() else 0
+            if depth == 0:
+                angle += {"<": 1, ">": -1}.get(token.text, 0)
+        if token.text == "," and depth == 0 and angle == 0:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [part for part in parts if any(t.counts for t in part)]
+
+
+def _parameter(tokens: Sequence[Token]) -> KernelParameter:
+    plain = without_attributes(tokens)
+    texts = [t.text for t in plain]
+    space = next((s for s in ("device", "constant", "threadgroup") if s in texts), "")
+    if not ({"*", "&", "["} & set(texts)):
+        space = ""
+    name = next((t.text for t in reversed(plain) if t.kind == "name"), "")
+    stars = texts[: texts.index("*")] if "*" in texts else texts
+    writable = space in ("device", "threadgroup") and "const" not in stars
+    return KernelParameter(name, space, writable, attributes(tokens))
+
+
+@dataclass
+class _Reading:
+    tokens: list[Token]
+    lines: LineMap
+    values: Mapping[int | str, Value]
+    functions: dict[str, KernelFunction] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    constants: list[FunctionConstant] = field(default_factory=list)
+
+    def drop(self, start: int, end: int, instead: str = "") -> None:
+        """Take tokens out; their line breaks and directives stay."""
+        for i in range(start, end):
+            token = self.tokens[i]
+            if token.kind != "directive":
+                breaks = "\n" * token.text.count("\n")
+                self.tokens[i] = Token("space", instead + breaks, token.line)
+                instead = ""
+
+    def kernel(self, found: Declaration) -> None:
+        head = self.tokens[found.start : found.parameters]
+        plain = [t for t in without_attributes(head) if t.text != "static"]
+        close = matching(self.tokens, found.parameters)
+        parts = _split_parameters(self.tokens[found.parameters + 1 : close])
+        name = "::".join(part for part in (found.scope, plain[-1].text) if part)
+        place, line = self.lines.place(self.tokens[found.start].line)
+        self.functions[name] = KernelFunction(
+            name,
+            tuple(_parameter(part) for part in parts),
+            plain[0].text == "template",
+            _strings(attributes(head).get("host_name", "")),
+            place,
+            line,
+        )
+
+    def instance(self, found: Declaration) -> None:
+        tokens = self.tokens[found.start : found.end]
+        plain = without_attributes(tokens)
+        name = _instance_text(plain)
+        host = _strings(attributes(tokens).get("host_name", ""))
+        if name:
+            self.instances[host or name] = "::".join(part for part in (found.scope, name) if part)
+        self.drop(found.start, found.end)
+
+    def constant(self, found: Declaration) -> None:
+        tokens = self.tokens[found.start : found.end]
+        given = attributes(tokens)["function_constant"]
+        parts = given.split("+")
+        index = sum(map(_integer, parts)) if all(part[:1].isdigit() for part in parts) else -1
+        plain = [t.text for t in without_attributes(tokens) if t.text not in _STORAGE_WORDS]
+        name, kind = plain[-1], " ".join(plain[:-1])
+        value = self.values.get(index, self.values.get(name))
+        self.constants.append(FunctionConstant(name, index, value is not None))
+        literal = "false" if value is False else "true" if value is True else repr(value or 0)
+        defined = "true" if value is not None else "false"
+        text = f"constexpr {kind} {name} = ({kind})({literal}); constexpr bool msim_defined_{name} = {defined};"
+        self.drop(found.start, found.end, text)
+
+    def conditionals(self) -> None:
+        """``c ? p[i] : T(0)`` with ``p`` outside thread memory: clang finds no common type for classes."""
+        for question in [i for i, token in enumerate(self.tokens) if token.text == "?" and token.counts][::-1]:
+            colon = _operand_end(self.tokens, question + 1)
+            if colon >= len(self.tokens) or self.tokens[colon].text != ":":
+                continue
+            operands = ((question + 1, colon), (colon + 1, _operand_end(self.tokens, colon + 1)))
+            stored = [self._is_stored(start, end) for start, end in operands]
+            for (start, end), is_stored in zip(operands, stored, strict=True):
+                if is_stored and stored.count(True) == 1:
+                    first, last = next(counted(self.tokens, start, end)), max(counted(self.tokens, start, end))
+                    self._wrap(last, "", ")")
+                    self._wrap(first, "msim::value_of(", "")
+
+    def _is_stored(self, start: int, end: int) -> bool:
+        """Whether an operand looks like an element, member or pointee, or like a variable."""
+        inner = [self.tokens[i] for i in counted(self.tokens, start, end)]
+        if not inner or any(token.text == "?" for token in inner):
+            return False
+        return inner[-1].text == "]" or inner[0].text == "*" or (len(inner) > 1 and inner[-1].kind == "name")
+
+    def _wrap(self, index: int, before: str, after: str) -> None:
+        # Not marks: the parentheses belong together but lie in two tokens.
+        token = self.tokens[index]
+        self.tokens[index : index + 1] = [Token("string", t, token.line) for t in (before,) if t] + [token]
+        if after:
+            self.tokens.insert(index + 1, Token("string", after, token.line))
+
+    def array_parameters(self, found: Declaration) -> None:
+        """``constant int s[2]`` as a parameter is a pointer, which clang does not see for other address spaces."""
+        start, spaced, name = found.parameters + 1, False, -1
+        i, close = start, matching(self.tokens, found.parameters)
+        while i < close:
+            token = self.tokens[i]
+            if token.text == "," and token.counts:
+                spaced, name = False, -1
+            elif token.kind == "name":
+                spaced |= token.text in _SPACES
+                name = i
+            elif token.text in ("*", "&", "=") and token.counts:
+                spaced = False
+            elif token.text == "<" and token.counts:
+                i = max(i, closing_angle(self.tokens, i))
+            elif token.text == "(" and token.counts:
+                spaced, i = False, matching(self.tokens, i)
+            elif token.text in CLOSING and token.counts:
+                end = matching(self.tokens, i)
+                if token.text == "[" and spaced and not is_attribute(self.tokens, i):
+                    more = next(counted(self.tokens, end + 1, close), close)
+                    nested = self.tokens[more].text == "[" and not is_attribute(self.tokens, more)
+                    written = f"(*{self.tokens[name].text})" if nested else f"*{self.tokens[name].text}"
+                    self.tokens[name] = Token("mark", written, self.tokens[name].line)
+                    self.drop(i, end + 1)
+                    spaced = False
+                i = end
+            i += 1
+
+    def members(self, found: Declaration) -> None:
+        """Methods per address space: pointers to ``this`` have none here, so that one of each suffices."""
+        seen: set[str] = set()
+        for member in declarations(self.tokens, found.body + 1, matching(self.tokens, found.body)):
+            if member.is_class and member.body >= 0:
+                self.members(member)
+            if member.parameters < 0:
+                continue
+            self.array_parameters(member)
+            close = matching(self.tokens, member.parameters)
+            tail = []
+            for i in counted(self.tokens, close + 1, member.end):
+                if self.tokens[i].text not in (*_SPACES, "const", "volatile", "noexcept"):
+                    break
+                tail.append(i)
+            if not any(self.tokens[i].text in _SPACES for i in tail):
+                continue
+            for i in tail:
+                if self.tokens[i].text in _SPACES:
+                    self.tokens[i] = Token("space", " ", self.tokens[i].line)
+            key = " ".join(self.tokens[i].text for i in counted(self.tokens, member.start, (tail or [close])[-1] + 1))
+            key = re.sub(r"^(?:(?:public|private|protected) : )+", "", key)
+            if key in seen:
+                self.drop(member.start, member.end)
+            seen.add(key)
+
+
+def _integer(text: str) -> int:
+    digits = text.rstrip("uUlL")
+    return int(digits, 8) if re.fullmatch(r"0[0-7]+", digits) else int(digits, 0)
+
+
+def _strings(text: str) -> str:
+    return "".join(re.findall(r'"((?:\\.|[^"\\])*)"', text))
+
+
+def _instance_text(tokens: Sequence[Token]) -> str:
+    depth = 0
+    for i, token in enumerate(tokens[:-1]):
+        depth += {"(": 1, ")": -1}.get(token.text, 0)
+        if depth == 0 and token.kind == "name" and tokens[i + 1].text == "<":
+            return " ".join(t.text for t in tokens[i : closing_angle(tokens, i + 1) + 1])
+    return ""
+
+
+def _is_kernel(reading: _Reading, found: Declaration) -> bool:
+    head = reading.tokens[found.start : found.parameters]
+    return any(t.text == "kernel" and t.kind == "name" for t in head)
+
+
+def read_source(text: str, values: Mapping[int | str, Value]) -> Source:
+    """Read a preprocessed file.
+
+    Args:
+        text: with the preprocessor's line markers.
+        values: of function constants, by index or name.
+    """
+    # The preprocessor leaves macros in pragmas alone, and their definitions are gone by now.
+    tokens = tokenize(_UNROLL_BY_MACRO.sub("#pragma unroll", text))
+    lines = LineMap(tokens)
+    reading = _Reading(tokens, lines, values)
+    for found in declarations(tuple(tokens), 0, len(tokens)):
+        texts = [t.text for t in tokens[found.start : found.end] if t.counts]
+        if found.body == -2:
+            if found.scope == "metal" and any(text.startswith("__metal_") for text in texts):
+                # Definitions on top of Apple's own built-ins: the shim headers have these functions.
+                reading.drop(found.start, found.end)
+        elif not texts:
+            continue
+        elif texts[0] == "template" and texts[1:2] != ["<"]:
+            reading.instance(found)
+        elif "function_constant" in texts and found.body < 0 and found.parameters < 0:
+            reading.constant(found)
+        elif found.parameters >= 0:
+            if found.body >= 0 and _is_kernel(reading, found):
+                reading.kernel(found)
+            reading.array_parameters(found)
+        elif found.is_class and found.body >= 0:
+            reading.members(found)
+    reading.conditionals()
+    return Source(tuple(tokens), reading.functions, reading.instances, tuple(reading.constants), lines.files())
