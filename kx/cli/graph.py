@@ -11,7 +11,7 @@ import click
 
 from kgraph.graph import KnowledgeGraph
 from kgraph.names import PREFIXES
-from kx.cli.output import json_option, note, print_json, print_table, print_text
+from kx.cli.output import json_option, note, print_json, print_rows, print_table, print_text
 from kx.paths import Home, write_atomically
 
 _ANSWER_IS_NO = 1
@@ -89,7 +89,7 @@ def sparql(select: str, as_json: bool) -> None:
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         print_json({"columns": list(table.columns), "rows": rows})
     else:
-        print_table(table.columns, [[_short(cell) for cell in row] for row in table.rows])
+        print_rows(table.columns, [[_short(cell) for cell in row] for row in table.rows])
 
 
 @graph.command()

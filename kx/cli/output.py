@@ -38,21 +38,35 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+PLAIN_WIDTH = 110
+"""Columns of a table in a file or a log."""
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
-    """Print a table: drawn and wrapped on a terminal, tab-separated lines with a heading otherwise."""
-    if not sys.stdout.isatty():
-        for cells in [columns, *rows]:
-            click.echo("\t".join(" ".join(str(cell).split()) for cell in cells))
-        return
+    """Print a table, aligned and wrapped: drawn on a terminal, plain and of fixed width otherwise."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, title=title or None, title_justify="left")
+    on_terminal = sys.stdout.isatty()
+    style = box.HEAVY_HEAD if on_terminal else box.SIMPLE_HEAD
+    table = Table(title=title or None, title_justify="left", box=style)
+    for column in columns:
+        table.add_column(column, overflow="fold")  # a name cut short is of no use
     for row in rows:
         # Text, since cells quote code: rich would read [[threadgroup(0)]] as markup.
         table.add_row(*(Text(str(cell)) for cell in row))
-    Console().print(table)
+    Console(width=None if on_terminal else PLAIN_WIDTH).print(table)
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print the rows of a query: a table on a terminal, tab-separated lines for a pipe."""
+    if sys.stdout.isatty():
+        print_table(columns, rows)
+        return
+    for cells in [columns, *rows]:
+        click.echo("\t".join(" ".join(str(cell).split()) for cell in cells))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ def test_stats_count_the_graph(kx: Kx) -> None:
     counted = parse_one_object(kx("graph", "stats", "--json"))
     assert counted["nodes"]["Concept"] == 55
     assert counted["sources"] == 0
-    assert "Concept nodes\t55" in kx("graph", "stats").stdout
+    assert re.search(r"Concept nodes +55", kx("graph", "stats").stdout)
 
 
 @pytest.mark.parametrize("node", ["online-softmax", "concept:online-softmax", "urn:kx:concept:online-softmax"])
 def test_show_takes_slug_prefixed_name_and_iri(kx: Kx, node: str) -> None:
     result = kx("graph", "show", node)
     assert result.exit_code == 0
-    assert "skos:prefLabel\tOnline softmax" in result.stdout
+    assert re.search(r"skos:prefLabel +Online softmax", result.stdout)
     shown = parse_one_object(kx("graph", "show", node, "--json"))
     assert shown["properties"]["http://www.w3.org/2004/02/skos/core#notation"] == ["online-softmax"]
 

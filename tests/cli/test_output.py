@@ -6,9 +6,15 @@ from click.testing import CliRunner
 from kx.cli import output
 
 
-def test_table_off_a_terminal_is_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table(["name", "what"], [["a", "two\nlines"], ["[[thread]]", 3]], title="left out")
-    assert capsys.readouterr().out == "name\twhat\na\ttwo lines\n[[thread]]\t3\n"
+def test_table_off_a_terminal_is_aligned_and_of_bounded_width(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(["name", "what"], [["a", "word " * 60], ["[[thread]]", 3]], title="times")
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= output.PLAIN_WIDTH for line in lines)
+    assert lines[0].strip() == "times"
+    heading = next(line for line in lines if "what" in line)
+    last = next(line for line in lines if "[[thread]]" in line)
+    assert heading.index("what") == last.index("3")
+    assert sum(line.count("word") for line in lines) == 60
 
 
 def test_table_on_a_terminal_shows_brackets_of_code(
