@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
@@ -56,6 +57,10 @@ def read_bytes(path: Path) -> bytes:
         FileUnreadable: no permission, not a file, empty, or binary.
     """
     try:
+        # A pipe or a device would block or never end.
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise FileUnreadable(f"{path.as_posix()} is not a regular file", "give a CUDA source file")
         data = path.read_bytes()
     except OSError as error:
         reason = error.strerror or str(error)

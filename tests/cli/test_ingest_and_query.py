@@ -117,3 +117,9 @@ def test_query_as_text_numbers_its_hits(kx: Kx) -> None:
     assert "\n2. [" in result.stdout
     assert "\n3. [" not in result.stdout
     assert "words softmax" in result.stdout
+
+
+def test_an_empty_path_is_not_the_current_folder(kx: Kx, sources: Path) -> None:
+    result = kx("ingest", "")
+    assert result.exit_code == 2
+    assert "a path is empty" in result.stderr

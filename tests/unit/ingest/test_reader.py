@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,9 @@ def test_the_closest_generalization_of_a_mnemonic_counts() -> None:
 def test_version_follows_the_tokens() -> None:
     assert reading_version(TOKENS) == reading_version(dict(reversed(TOKENS.items())))
     assert reading_version(TOKENS) != reading_version({})
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.cu")
+    with pytest.raises(FileUnreadable, match="not a regular file"):
+        read_source(tmp_path / "pipe.cu", tokens=TOKENS)
