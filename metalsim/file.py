@@ -11,6 +11,7 @@ from typing import Any
 
 from metalsim.abi import THREADGROUP_ARGUMENTS
 from metalsim.instrument import Site
+from metalsim.lint import lint
 from metalsim.model import CompileFailure, Limits
 from metalsim.rewrite import RED_ZONE_BYTES, rewrite_file, swizzle_macros
 from metalsim.signature import ATTRIBUTES
@@ -32,6 +33,7 @@ class FileParameter:
         index: in its argument table, -1 for attributes.
         space: ``device``, ``constant``, ``threadgroup`` or empty.
         writable: whether the kernel may write through it.
+        kind: what a buffer holds, with ``*`` or ``&``: ``float*``, ``uint&``.
     """
 
     name: str
@@ -39,6 +41,7 @@ class FileParameter:
     index: int
     space: str
     writable: bool
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,12 +153,13 @@ def compile_file(
     if isinstance(chosen, CompileFailure):
         return chosen
     function, instance = chosen
-    parameters = _parameters(function, found.constants)
+    parameters = _parameters(function, instance)
     if isinstance(parameters, CompileFailure):
         return parameters
     rewritten = rewrite_file(found.tokens)
-    if rewritten.faults:
-        return CompileFailure(tuple(_placed(fault, lines) for fault in rewritten.faults))
+    faults = (*rewritten.faults, *(f":{line}: {words}" for line, words in lint(found.tokens)))
+    if faults:
+        return CompileFailure(tuple(_placed(fault, lines) for fault in faults))
     text = "\n".join(
         (
             swizzle_macros(rewritten.swizzles),
@@ -202,11 +206,11 @@ def _choose(source: Source, entry: str) -> tuple[KernelFunction, str] | CompileF
     return function, function.name + arguments
 
 
-def _parameters(
-    function: KernelFunction, constants: Sequence[FunctionConstant]
-) -> tuple[tuple[FileParameter, int], ...] | CompileFailure:
+def _parameters(function: KernelFunction, instance: str) -> tuple[tuple[FileParameter, int], ...] | CompileFailure:
     """Parameters with the runtime's number of their attribute; buffers without an index get the next free one."""
     result: list[tuple[FileParameter, int]] = []
+    given = instance.partition("<")[2].rpartition(">")[0].replace(" ", "").split(",")
+    named = dict(zip(function.template, given, strict=False))
     where = f"{function.place}:{function.line}"
     taken = {int(p.attributes["buffer"], 0) for p in function.parameters if _number(p, "buffer")}
     free = (i for i in range(1000) if i not in taken)
@@ -221,7 +225,8 @@ def _parameters(
             result.append((FileParameter(p.name, "threadgroup", index, p.space, True), -1))
         elif p.space:
             index = int(p.attributes["buffer"], 0) if _number(p, "buffer") else next(free)
-            result.append((FileParameter(p.name, "buffer", index, p.space, p.writable), -1))
+            kind = named.get(p.kind[:-1], p.kind[:-1]) + p.kind[-1]
+            result.append((FileParameter(p.name, "buffer", index, p.space, p.writable, kind), -1))
         else:
             what = ", ".join(p.attributes) or "no attribute"
             return CompileFailure((f"{where}: parameter {p.name!r} ({what}) is nothing that metalsim can pass",))

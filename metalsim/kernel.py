@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from metalsim.instrument import Site
+from metalsim.lint import lint
 from metalsim.model import CompileFailure, Limits, MlxKernel
 from metalsim.rewrite import rewrite, swizzle_macros
 from metalsim.signature import Signature, cxx_text, make_signature, metal_text, signature_faults
+from metalsim.tokens import tokenize
 from metalsim.toolchain import Mode, Toolchain
 
 
@@ -39,6 +41,14 @@ class CompiledKernel:
     limits: Limits
 
 
+def _lint(kernel: MlxKernel) -> tuple[str, ...]:
+    """What Metal's compiler would refuse and clang accepts, by place and line."""
+    header = [f"header:{line}: {text}" for line, text in lint(tokenize(kernel.header))]
+    body = [f"body:{line}: {text}" for line, text in lint(tokenize(kernel.source), in_body=True)]
+    # Static locals of the body are refused by the rewriter already.
+    return tuple(text for text in (*header, *body) if not (text.startswith("body:") and "static local" in text))
+
+
 def compile_kernel(
     kernel: MlxKernel,
     *,
@@ -64,7 +74,7 @@ def compile_kernel(
     """
     body = rewrite(kernel.source, place="body", arrays_allowed=True)
     header = rewrite(kernel.header, place="header", arrays_allowed=False)
-    faults = (*signature_faults(kernel), *header.faults, *body.faults)
+    faults = (*signature_faults(kernel), *header.faults, *body.faults, *_lint(kernel))
     if faults:
         return CompileFailure(faults)
     signature = make_signature(kernel)

@@ -33,12 +33,14 @@ class KernelParameter:
         space: ``device``, ``constant``, ``threadgroup``, or empty for a value.
         writable: whether the kernel may write through it.
         attributes: name to argument text, such as ``{"buffer": "0"}``.
+        kind: what it points to, with ``*`` or ``&``: ``float*``, ``uint&``.
     """
 
     name: str
     space: str
     writable: bool
     attributes: Mapping[str, str]
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class KernelFunction:
         is_template: whether it needs template arguments.
         host_name: name given by an attribute, else empty.
         place, line: where it starts.
+        template: names of its template parameters.
     """
 
     name: str
@@ -59,6 +62,7 @@ class KernelFunction:
     host_name: str
     place: str
     line: int
+    template: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,9 @@ def _parameter(tokens: Sequence[Token]) -> KernelParameter:
     name = next((t.text for t in reversed(plain) if t.kind == "name"), "")
     stars = texts[: texts.index("*")] if "*" in texts else texts
     writable = space in ("device", "threadgroup") and "const" not in stars
-    return KernelParameter(name, space, writable, attributes(tokens))
+    words = [t for t in texts[: texts.index(name)] if t not in (*_SPACES, "const", "volatile", "metal", "::", "*", "&")]
+    kind = "".join(words) + ("&" if "&" in texts else "*")
+    return KernelParameter(name, space, writable, attributes(tokens), kind)
 
 
 @dataclass
@@ -228,6 +234,7 @@ class _Reading:
             _strings(attributes(head).get("host_name", "")),
             place,
             line,
+            _template_names(plain),
         )
 
     def instance(self, found: Declaration) -> None:
@@ -268,11 +275,11 @@ class _Reading:
                     self._wrap(first, "msim::value_of(", "")
 
     def _is_stored(self, start: int, end: int) -> bool:
-        """Whether an operand looks like an element, member or pointee, or like a variable."""
+        """Whether an operand looks like an element, a member or a pointee."""
         inner = [self.tokens[i] for i in counted(self.tokens, start, end)]
         if not inner or any(token.text == "?" for token in inner):
             return False
-        return inner[-1].text == "]" or inner[0].text == "*" or (len(inner) > 1 and inner[-1].kind == "name")
+        return inner[-1].text == "]" or inner[0].text == "*" or (len(inner) > 2 and inner[-2].text in (".", "->"))
 
     def _wrap(self, index: int, before: str, after: str) -> None:
         # Not marks: the parentheses belong together but lie in two tokens.
@@ -340,6 +347,17 @@ class _Reading:
 def _integer(text: str) -> int:
     digits = text.rstrip("uUlL")
     return int(digits, 8) if re.fullmatch(r"0[0-7]+", digits) else int(digits, 0)
+
+
+def _template_names(tokens: Sequence[Token]) -> tuple[str, ...]:
+    if len(tokens) < 2 or tokens[0].text != "template":
+        return ()
+    parts = _split_parameters(tokens[2 : closing_angle(tokens, 1)])
+    names = []
+    for part in parts:
+        texts = [t.text for t in part]
+        names.append(texts[texts.index("=") - 1] if "=" in texts else texts[-1])
+    return tuple(names)
 
 
 def _strings(text: str) -> str:

@@ -39,6 +39,11 @@ _INCLUDE = _PACKAGE / "include"
 _RUNTIME = _PACKAGE / "runtime"
 _HINT = f"install the Python package ziglang, or name a clang 17 or newer in {COMPILER_VARIABLE}"
 _MESSAGE_LIMIT = 20
+_NARROWING = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: warning: implicit conversion loses floating-point precision: "
+    r"'(?:[\w ]+ )?float'[^\n]* to '[^\n]*(?:bfloat|__bf16)",
+    re.MULTILINE,
+)
 _DIAGNOSTIC = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<level>fatal error|error|note): (?P<text>.*)$")
 
 _TARGET = {"x86_64": "x86_64-unknown-linux-gnu", "amd64": "x86_64-unknown-linux-gnu"}
@@ -53,9 +58,11 @@ _INLINE_FLAGS = ("-mllvm", "-inline-threshold=100000")
 # Optimized without vectorization, contraction or unrolling by guess: what runs is what the text says, lane
 # by lane. Loops of constant length are still unrolled.
 _KERNEL_FLAGS = (
-    "-std=c++17", "-O2", "-S", "-emit-llvm", "-gline-tables-only", "-w", "-nostdinc", "-nostdinc++",
+    "-std=c++17", "-O2", "-S", "-emit-llvm", "-gline-tables-only", "-nostdinc", "-nostdinc++",
     "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection",
     "-fno-strict-aliasing",
+    # The one warning is an error in Metal, for bfloat.
+    "-Wno-everything", "-Wimplicit-float-conversion",
     "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-unroll-runtime=false",
     # As on a GPU: 32-bit indices stay 32 bits wide.
     "-mllvm", "-indvars-widen-indvars=false",
@@ -206,6 +213,9 @@ class Toolchain:
             done = self._run((*command, "-o", "kernel.ll", "kernel.cpp"), folder)
             if done.returncode != 0:
                 return CompileFailure(error_messages(done.stderr, (*user_files, "signature")))
+            narrowed = narrowing_messages(done.stderr, user_files)
+            if narrowed:
+                return CompileFailure(narrowed)
             text = (folder / "kernel.ll").read_text(encoding="utf-8")
             refused = escapes(text)
             if refused:
@@ -298,6 +308,21 @@ def compiler_version(compiler: tuple[str, ...]) -> str:
     if done.returncode != 0 or "clang" not in done.stdout:
         raise CompilerMissing(f"{' '.join(compiler)!r} is not clang", _HINT)
     return done.stdout.splitlines()[0]
+
+
+def narrowing_messages(diagnostics: str, user_files: Collection[str]) -> tuple[str, ...]:
+    """Implicit conversions from float to bfloat in the user's files, which Metal refuses.
+
+    Args:
+        diagnostics: warnings that clang printed.
+        user_files: names of the files that are the user's.
+    """
+    found = [
+        f"{match['file']}:{match['line']}: implicit conversion from float to bfloat; write bfloat(...)"
+        for match in _NARROWING.finditer(diagnostics)
+        if match["file"] in user_files
+    ]
+    return tuple(dict.fromkeys(found))[:_MESSAGE_LIMIT]
 
 
 def error_messages(
