@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kx.errors import FileUnreadable
+
 
 @dataclass(frozen=True)
 class Home:
@@ -22,7 +24,21 @@ class Home:
 
     @classmethod
     def from_environment(cls) -> Home:
-        """The folder that ``KX_HOME`` names, else ``.kx`` in the current folder."""
+        """The folder that ``KX_HOME`` names, else ``.kx`` in the current folder.
+
+        Raises:
+            FileUnreadable: the name is taken by something that is not a folder.
+        """
+        home = cls.named_by_environment()
+        if home.root.exists() and not home.root.is_dir():
+            raise FileUnreadable(
+                f"the data folder {home.root} is not a folder", "set KX_HOME to a folder, or to a new name"
+            )
+        return home
+
+    @classmethod
+    def named_by_environment(cls) -> Home:
+        """As ``from_environment``, whatever is there: for a command that examines it."""
         return cls(Path(os.environ.get("KX_HOME") or ".kx").resolve())
 
     @property

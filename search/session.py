@@ -11,7 +11,7 @@ from typing import Any
 
 from kgraph.graph import KnowledgeGraph
 from kgraph.model import Constraint, Observation
-from kx.errors import DataMalformed, RunCorrupt
+from kx.errors import RunCorrupt, UnknownName
 from kx.paths import Home
 from retrieval.context import build_context, render_context
 from retrieval.ranking import Retriever
@@ -193,8 +193,7 @@ def chip_for(graph: KnowledgeGraph, slug: str) -> Chip:
     """The chip's figures and its hard limits, as plain numbers.
 
     Raises:
-        UnknownName: the graph has no such chip.
-        DataMalformed: a hard limit is missing for it.
+        UnknownName: the graph has no such chip, or it is none that runs Metal.
     """
     profile = graph.chip(slug)
     limits: dict[str, float] = {}
@@ -203,7 +202,8 @@ def chip_for(graph: KnowledgeGraph, slug: str) -> Chip:
             limits[constraint.quantity] = tighter(constraint, limits.get(constraint.quantity))
     missing = [name for name in HARD_LIMITS if name not in limits]
     if missing:
-        raise DataMalformed(f"chip {slug}: the graph has no constraint on {missing[0]}")
+        metal = [item.slug for item in graph.chips() if "metal" in graph.scopes_of(item.slug)]
+        raise UnknownName(f"chip {slug} has no limit on {missing[0]}: it runs no Metal", f"chips: {', '.join(metal)}")
     return Chip(slug, {name: item.value for name, item in profile.quantities.items()}, limits)
 
 

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
         "resume": LazyCommand("kx.cli.search:resume", "Go on with a search that was stopped or killed."),
         "runs": LazyCommand("kx.cli.runs:runs", "List the searches in the data folder, oldest first."),
         "show": LazyCommand("kx.cli.runs:show", "Show a run's world model, outcomes and best path."),
+        "check": LazyCommand("kx.cli.check:check", "Compile the kernels of a .metal file and run all checks."),
         "doctor": LazyCommand("kx.cli.doctor:doctor", "Check what this machine has and what it lacks."),
     }
 )
@@ -108,8 +109,10 @@ class LazyGroup(click.Group):
             sys.exit(INTERRUPTED)
         except KxError as exc:
             _fail(exc.message, exc.hint, exc.exit_code)
-        except PermissionError as exc:
-            _fail(f"{exc.filename}: {exc.strerror}", "make it accessible, or set KX_HOME to another folder", 3)
+        except OSError as exc:
+            # No permission, no space, a parent that does not exist: the machine's doing, wherever it shows.
+            place = f"{exc.filename}: " if exc.filename else ""
+            _fail(f"{place}{exc.strerror or exc}", "make it accessible, or set KX_HOME to another folder", 3)
         # click hands back the code of ctx.exit(code); our commands themselves return None.
         sys.exit(result if isinstance(result, int) else 0)
 

@@ -49,7 +49,7 @@ def doctor(as_json: bool) -> None:
 
     Exits with 3 when something that the default commands need is lacking.
     """
-    home = Home.from_environment()
+    home = Home.named_by_environment()
     findings = [
         examine_python(),
         examine_compiler(),

@@ -118,3 +118,24 @@ def test_missing_model_is_exit_code_3(home: Path, monkeypatch: pytest.MonkeyPatc
     assert result.stdout == ""
     assert result.stderr.splitlines()[-1].startswith("error: the embedding model folder")
     assert "KX_EMBEDDING_MODEL" in result.stderr
+
+
+def test_disk_and_missing_folders_leave_as_one_line() -> None:
+    for error in (OSError(28, "No space left on device", "some/file"), FileNotFoundError(2, "No such file", "a/b")):
+        result = run_raising(error)
+        assert result.exit_code == 3
+        assert result.stderr.count("\n") == 1
+        assert str(error.filename) in result.stderr
+
+
+def test_data_folder_that_is_a_file_is_told_by_every_command(
+    kx: Kx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("KX_HOME", str(tmp_path / "taken"))
+    commands = (["map", "__ldg"], ["query", "x"], ["runs"], ["search", "--kernel", "mamba_scan"], ["graph", "stats"])
+    for command in commands:
+        result = kx(*command)
+        assert result.exit_code == 2, command
+        assert "is not a folder" in result.stderr
+        assert result.stderr.count("\n") == 1
