@@ -1,6 +1,6 @@
 """Generates a kernel's function from its body, as ``mx.fast.metal_kernel`` does.
 
-Rules: facts/mlx_rules.md section 2 (mlx/backend/common/metal_kernel.cpp at 846d176). The Metal text is
+Rules: MLX, mlx/backend/common/metal_kernel.cpp at 846d176. The Metal text is
 for people and for MLX; the C++ text is what metalsim compiles, with the user's lines kept by ``#line``.
 """
 

@@ -2,7 +2,7 @@
 
 Each takes (run, dims, io dtype, seed) and says whether it held. ``run(inputs, dims)`` runs the candidate.
 Those marked exact compare bit by bit, the others against the float64 oracle.
-Source: facts/assertions.md section 8a (numbers in the docstrings).
+They follow from the recurrence; the graph states each as an assertion (kgraph/knowledge/assertions*.ttl).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ tolerance, since what these properties look for (a lost carry, padding that coun
 
 
 def causality(run: Runner, dims: Mapping[str, int], dtype: str, seed: int) -> PropertyResult:
-    """8a.1, exact: changing u, delta, B, C and z after step t leaves y up to t as it was, to the bit."""
+    """Exact: changing u, delta, B, C and z after step t leaves y up to t as it was, to the bit."""
     inputs = _typical(dims, dtype, seed)
     other = _typical(dims, dtype, seed + len(inputs) * 4)
     length = dims["L"]
@@ -45,7 +45,7 @@ def causality(run: Runner, dims: Mapping[str, int], dtype: str, seed: int) -> Pr
 
 
 def linearity_power_of_two(run: Runner, dims: Mapping[str, int], dtype: str, seed: int) -> PropertyResult:
-    """8a.4, exact: u times 2^k gives y and h_last times 2^k, since every term is linear in u and z is fixed."""
+    """Exact: u times 2^k gives y and h_last times 2^k, since every term is linear in u and z is fixed."""
     inputs = _typical(dims, dtype, seed)
     once = run(inputs, dims)
     for factor in (2.0, 0.25):
@@ -67,7 +67,7 @@ def linearity_power_of_two(run: Runner, dims: Mapping[str, int], dtype: str, see
 
 
 def split_carry(run: Runner, dims: Mapping[str, int], dtype: str, seed: int) -> PropertyResult:
-    """8a.2 and 8a.3: the run on each prefix ends in the state, and gives the outputs, of the oracle there."""
+    """The run on each prefix ends in the state, and gives the outputs, of the oracle there."""
     inputs = _typical(dims, dtype, seed)
     allowed = PREFIX_TOLERANCE[dtype]
     for t in _split_points(dims["L"], seed):
@@ -85,7 +85,7 @@ def split_carry(run: Runner, dims: Mapping[str, int], dtype: str, seed: int) -> 
 
 
 def zero_delta(run: Runner, dims: Mapping[str, int], dtype: str, seed: int) -> PropertyResult:
-    """8a.5, exact: steps of size 0 add nothing: the state stays 0 and y is D u silu(z) alone.
+    """Exact: steps of size 0 add nothing: the state stays 0 and y is D u silu(z) alone.
 
     delta = -200 makes softplus exactly 0 in float32. y must not depend on B and C at all.
     """
@@ -108,7 +108,7 @@ def zero_delta(run: Runner, dims: Mapping[str, int], dtype: str, seed: int) -> P
 
 
 def channel_permutation(run: Runner, dims: Mapping[str, int], dtype: str, seed: int) -> PropertyResult:
-    """8a.10, exact: channels are independent, so permuting them permutes the outputs."""
+    """Exact: channels are independent, so permuting them permutes the outputs."""
     inputs = _typical(dims, dtype, seed)
     order = np.random.default_rng(seed).permutation(dims["D"])
     if dims["D"] > 1 and np.array_equal(order, np.arange(dims["D"])):

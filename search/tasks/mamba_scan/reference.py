@@ -19,7 +19,7 @@ REGIMES = ("typical", "long-memory", "underflow", "mixed")
 """What ``make_inputs`` draws; a seed takes the regime at its remainder."""
 
 SOFTPLUS_LINEAR_ABOVE = 20.0
-"""Argument above which softplus(v) is taken to be v (mamba selective_scan; facts/assertions.md 8a.12)."""
+"""Argument above which softplus(v) is taken to be v (as mamba_ssm's selective_scan does)."""
 
 
 def make_inputs(dims: Mapping[str, int], dtype: str, seed: int) -> Arrays:

@@ -246,3 +246,28 @@ def test_counted_mode(launch: Launcher) -> None:
     assert result.raw is not None
     assert int(result.raw.groups["device_bytes_read"].sum()) == 64 * (4 + 4)
     assert {site.place for site in kernel.sites} >= {"kernel.metal"}
+
+
+def test_constructs_of_real_files(compiled: Any) -> None:
+    """Conditionals of vectors in two spaces, initialized threadgroup arrays, macros in pragmas, array references."""
+    source = """#include <metal_stdlib>
+using namespace metal;
+#define LEAST(x, y) ((x) < (y) ? (x) : (y))
+inline void double_all(thread float4 (&values)[2]) {
+  #pragma unroll (LEAST(2, 4))
+  for (int i = 0; i < 2; i++) values[i] *= 2;
+}
+kernel void k(device float4* out, const device float4* x, uint i [[thread_position_in_grid]]) {
+  threadgroup float4 tile[4] = {0};
+  tile[i] = i < 3 ? x[i] : float4(7);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float4 both[2] = {i > 0 ? float4(1) : tile[0], float4(static_cast<bfloat>(half(i)))};
+  double_all(both);
+  out[i] = both[0] + both[1] + tile[i];
+}"""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    result = run_file(compiled(source, "k"), {0: Fresh("float32", (4, 4)), 1: x}, grid=(4, 1, 1), threadgroup=(4, 1, 1))
+    assert result.findings == ()
+    tile = np.vstack([x, np.full((1, 4), 7.0)])
+    first = np.vstack([x[:1], np.ones((3, 4))])
+    np.testing.assert_array_equal(result.outputs["out"], 2 * first + 2 * np.arange(4)[:, None] + tile)

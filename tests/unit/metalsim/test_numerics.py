@@ -117,7 +117,7 @@ if (i == 0) out[threadgroup_position_in_grid.x] = tree[0];
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_linear_recurrence_by_shuffles(launch: Launcher, dtype: DType) -> None:
-    """h[t] = a[t] h[t-1] + b[t], by five steps of the pair operator (facts/mappings.csv)."""
+    """h[t] = a[t] h[t-1] + b[t], by five steps of the pair operator."""
     source = """\
 uint lane = thread_index_in_simdgroup, i = thread_position_in_grid.x;
 float A = a[i], B = b[i];

@@ -1,4 +1,4 @@
-"""The generated function, against the rules of mx.fast.metal_kernel (facts/mlx_rules.md, section 2)."""
+"""The generated function, against the rules of mx.fast.metal_kernel."""
 
 from __future__ import annotations
 
