@@ -38,7 +38,7 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-PLAIN_WIDTH = 110
+PLAIN_WIDTH = 140
 """Columns of a table in a file or a log."""
 
 
@@ -52,8 +52,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
     on_terminal = sys.stdout.isatty()
     style = box.HEAVY_HEAD if on_terminal else box.SIMPLE_HEAD
     table = Table(title=title or None, title_justify="left", box=style)
-    for column in columns:
-        table.add_column(column, overflow="fold")  # a name cut short is of no use
+    for index, column in enumerate(columns):
+        longest = max((len(str(row[index])) for row in rows), default=0)
+        # A name cut short is of no use; the first column, which names the row, stays on one line if it fits.
+        table.add_column(column, overflow="fold", no_wrap=index == 0 and longest <= PLAIN_WIDTH * 3 // 5)
     for row in rows:
         # Text, since cells quote code: rich would read [[threadgroup(0)]] as markup.
         table.add_row(*(Text(str(cell)) for cell in row))
