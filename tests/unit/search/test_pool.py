@@ -48,7 +48,7 @@ def test_endless_kernel_is_killed_at_the_limit(tmp_path: Path) -> None:
 
 
 def test_kernel_that_crashes_the_worker_is_a_value(tmp_path: Path) -> None:
-    outcome = outcome_of(with_body("volatile int* p = (thread int*)8; *p = 1;"), setting(tmp_path))
+    outcome = outcome_of(with_body("volatile thread int* p = (thread int*)8; *p = 1;"), setting(tmp_path))
     assert isinstance(outcome, RuntimeFailed), outcome
 
 
