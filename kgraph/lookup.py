@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from kgraph.model import Mapping, Primitive
 
 _ARGUMENTS = re.compile(r"\s*[(<\[].*$", re.DOTALL)
+_INCLUDE = re.compile(r"^#\s*include\s*[<\"]\s*([^>\"]+)[>\"].*$", re.DOTALL)
+_CHEVRONS = "<<<"
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
@@ -33,9 +35,10 @@ class TermAnswer:
 def normalized(term: str) -> str:
     """Lower case, no surrounding space or quotes, and without arguments, template arguments or subscript.
 
-    ``__shfl_xor_sync(mask, v, 1)`` gives ``__shfl_xor_sync``; ``<<<grid, block>>>`` stays as it is.
+    ``__shfl_xor_sync(mask, v, 1)`` gives ``__shfl_xor_sync``; ``#include <mma.h>`` gives ``mma.h``;
+    ``<<<grid, block>>>`` stays as it is.
     """
-    text = term.strip().strip("`'\"").lower()
+    text = _INCLUDE.sub(r"\1", term.strip().strip("`'").lower()).strip('"').strip()
     bare = _ARGUMENTS.sub("", text).rstrip(" ;:")
     return bare or text
 
@@ -65,10 +68,13 @@ class TokenIndex:
     def find(self, term: str) -> list[Primitive]:
         """Primitives that a term names, best first; empty when none does.
 
-        In this order: the exact spelling; the spelling without arguments; a PTX mnemonic with further
-        modifiers; a wildcard (``__shfl_*``); the same words with other punctuation; a line of code that
-        begins with a known spelling (``extern __shared__ float s[]``); a prefix of known spellings.
+        In this order: a launch; the exact spelling; the spelling without arguments; a PTX mnemonic with
+        further modifiers; a wildcard (``__shfl_*``); the same words with other punctuation or in the
+        plural; a qualified name by what stands in the namespace (``nvcuda::wmma::mma_sync``); a line of code
+        that begins with a known spelling (``extern __shared__ float s[]``); a prefix of known spellings.
         """
+        if _CHEVRONS in term:
+            return list(self._names.get(_CHEVRONS, ()))
         exact = self._names.get(term.strip().lower()) or self._names.get(normalized(term))
         if exact:
             return list(exact)
@@ -77,6 +83,7 @@ class TokenIndex:
             self.mnemonic(bare)
             or self._wildcard(bare)
             or self._same_words(bare)
+            or self._qualified(bare)
             or self._leading(bare)
             or self._prefix(bare)
         )
@@ -114,7 +121,17 @@ class TokenIndex:
         return self._collect(name for name in self._names if fnmatch.fnmatchcase(name, bare))
 
     def _same_words(self, bare: str) -> list[Primitive]:
-        return list(self._words.get(_words(bare), ()))
+        words = _words(bare)
+        return list(self._words.get(words) or self._words.get(_singular(words)) or ())
+
+    def _qualified(self, bare: str) -> list[Primitive]:
+        """By the name without its outer namespaces, or without those in the middle (``cuda::std::atomic``)."""
+        parts = bare.split("::")
+        inner = ["::".join(parts[start:]) for start in range(1, len(parts))]
+        for name in [*inner[:1], f"{parts[0]}::{parts[-1]}", *inner[1:]] if inner else []:
+            if found := self._names.get(name):
+                return list(found)
+        return []
 
     def _leading(self, bare: str) -> list[Primitive]:
         starts = [name for name in self._names if bare.startswith(name + " ")]
@@ -124,7 +141,9 @@ class TokenIndex:
         words = _words(bare)
         if len(words) < 4:
             return []
-        return self._collect(name for name in self._names if _words(name).startswith(words))
+        # A namespace is no prefix of what stands in it: CUTLASS is not its half_t.
+        names = (name for name in self._names if not name.startswith(f"{bare}::"))
+        return self._collect(name for name in names if _words(name).startswith(words))
 
     def _collect(self, names: Iterable[str]) -> list[Primitive]:
         found: dict[str, Primitive] = {}
@@ -136,6 +155,10 @@ class TokenIndex:
 
 def _words(text: str) -> str:
     return _SEPARATORS.sub(" ", text.lower()).strip()
+
+
+def _singular(words: str) -> str:
+    return " ".join(word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words.split())
 
 
 def _is_subsequence(token: tuple[str, ...], parts: list[str]) -> bool:

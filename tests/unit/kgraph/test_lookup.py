@@ -59,6 +59,59 @@ def test_a_token_is_known_in_every_dress(curated, term, canonical):
     assert best(curated, term).origin.iri == best(curated, canonical).origin.iri
 
 
+@pytest.mark.parametrize(
+    ("term", "canonical"),
+    [
+        ("nvcuda::wmma::mma_sync", "wmma::mma_sync"),
+        ("cub::WarpReduce<float>", "WarpReduce"),
+        ("cooperative_groups::this_grid()", "grid.sync"),
+        ("cg::this_thread_block", "this_thread_block"),
+        ("cuda::std::atomic<int>", "cuda::atomic"),
+    ],
+)
+def test_a_qualified_name_is_known_whatever_its_namespaces(curated, term, canonical):
+    assert best(curated, term).origin.iri == best(curated, canonical).origin.iri
+
+
+@pytest.mark.parametrize(("term", "canonical"), [("tensor cores", "tensor core"), ("bank conflicts", "bank conflict")])
+def test_a_plural_is_the_same_words(curated, term, canonical):
+    assert best(curated, term).origin.iri == best(curated, canonical).origin.iri
+
+
+@pytest.mark.parametrize("term", ["cutlass", "cute", "cuda::"])
+def test_a_namespace_is_not_what_stands_in_it(curated, term):
+    assert "::" not in "".join(mapping.origin.label for mapping in curated.lookup(term).mappings)
+
+
+@pytest.mark.parametrize(
+    ("term", "canonical"),
+    [
+        ("#include <cuda_fp16.h>", "__half"),
+        ("#include <cub/cub.cuh>", "BlockScan"),
+        ('# include "mma.h"', "wmma"),
+        ("cuda_bf16.h", "__nv_bfloat16"),
+        ("cuda_runtime.h", "<<<"),
+        ("<<<>>>", "<<<"),
+        ("kernel<<<grid, block, 0, stream>>>(x)", "<<<"),
+        ("dim3 grid(4)", "<<<"),
+        ("cudaHostAlloc", "cudaMallocManaged"),
+        ("cudaEvent_t", "cudaEventRecord"),
+        ("make_float4(0, 0, 0, 0)", "float4"),
+        ("gemm", "cublasGemmEx"),
+        ("warp divergence", "Volta scheduling"),
+    ],
+)
+def test_headers_launches_and_host_names_are_known(curated, term, canonical):
+    assert best(curated, term).origin.iri == best(curated, canonical).origin.iri
+
+
+@pytest.mark.parametrize("verb", ["load", "store"])
+def test_moving_a_wmma_fragment_is_no_product(curated, verb):
+    target = best(curated, f"nvcuda::wmma::{verb}_matrix_sync").target
+    assert target is not None
+    assert target.label == f"simdgroup_{verb}"
+
+
 def test_the_transposing_load_is_not_the_plain_one(curated):
     assert best(curated, "ldmatrix.trans").origin.iri != best(curated, "ldmatrix").origin.iri
 
