@@ -84,8 +84,9 @@ def _reading_json(reading: SourceReading) -> dict[str, Any]:
 class _Gathered:
     """Files to read, by their name in the graph, with what was left out on the way."""
 
+    namer: _Namer
     files: dict[str, Path] = field(default_factory=dict)
-    folders: list[str] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
@@ -125,11 +126,12 @@ def ingest_paths(
     Raises:
         PathMissing: a path does not exist; nothing was written.
     """
-    gathered = _gather(paths)
+    namer = _Namer(graph.source_roots())
+    gathered = _gather(paths, namer)
     tokens = graph.primitive_tokens()
     version = reading_version(tokens)
     known = graph.sources()
-    writer = _Writer(graph, index, tokens, version)
+    writer = _Writer(graph, index, tokens, version, namer)
     errors: list[tuple[str, str]] = []
     unchanged: list[str] = []
     readings: dict[str, SourceReading] = {}
@@ -175,19 +177,20 @@ def _tell(progress: Progress | None, done: int, total: int) -> None:
 # --- collecting ---
 
 
-def _gather(paths: Iterable[Path]) -> _Gathered:
-    gathered = _Gathered()
+def _gather(paths: Iterable[Path], namer: _Namer) -> _Gathered:
+    gathered = _Gathered(namer)
     given = [Path(path) for path in paths]
     for path in given:
         if not path.exists():
             raise PathMissing(f"{path.as_posix()} does not exist", "give a CUDA file or a folder with CUDA files")
     for path in given:
         if path.is_dir():
-            gathered.folders.append(_name(path))
+            gathered.folders.append(_absolute(path))
             _gather_folder(path, gathered)
         else:
-            gathered.files[_name(path)] = path
-            gathered.named.add(_name(path))
+            name = namer.name(path)
+            gathered.files[name] = path
+            gathered.named.add(name)
     gathered.skipped = [entry for entry in dict.fromkeys(gathered.skipped) if entry[0] not in gathered.files]
     return gathered
 
@@ -200,18 +203,46 @@ def _gather_folder(folder: Path, gathered: _Gathered) -> None:
             if name.startswith("."):
                 continue
             if path.suffix.lower() in CUDA_SUFFIXES | MIXED_SUFFIXES:
-                gathered.files.setdefault(_name(path), path)
+                gathered.files.setdefault(gathered.namer.name(path), path)
             else:
-                gathered.skipped.append((_name(path), f"not a CUDA suffix: {path.suffix or 'none'}"))
+                gathered.skipped.append((gathered.namer.name(path), f"not a CUDA suffix: {path.suffix or 'none'}"))
 
 
-def _name(path: Path) -> str:
-    """A file's name in the graph: relative to the current folder if it lies below it, else as given."""
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow symbolic links
-    here = Path.cwd()
-    if absolute.is_relative_to(here):
-        return absolute.relative_to(here).as_posix()
-    return Path(os.path.normpath(path)).as_posix()
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow symbolic links
+
+
+class _Namer:
+    """Names of files in the graph: one file has one name, and one name stands for one file.
+
+    A file keeps the name under which the graph knows it. A new one is named relative to the current folder
+    if it lies below it and no other file that still exists has that name; otherwise by its absolute path.
+    """
+
+    def __init__(self, roots: Mapping[str, str]) -> None:
+        """Args: files that the graph knows, each with the folder that its name counts from."""
+        self.places = {file: Path(root) / file for file, root in roots.items() if root or Path(file).is_absolute()}
+        self._names = {place: file for file, place in self.places.items()}
+        self._here = Path.cwd()
+
+    def name(self, path: Path) -> str:
+        """The name of a file."""
+        absolute = _absolute(path)
+        if absolute not in self._names:
+            self._names[absolute] = self._new_name(absolute)
+            self.places[self._names[absolute]] = absolute
+        return self._names[absolute]
+
+    def root(self, file: str) -> str:
+        """The absolute folder that a name counts from; empty for an absolute name."""
+        return "" if Path(file).is_absolute() else self.places[file].as_posix().removesuffix(f"/{file}") or "/"
+
+    def _new_name(self, absolute: Path) -> str:
+        if not absolute.is_relative_to(self._here):
+            return absolute.as_posix()
+        relative = absolute.relative_to(self._here).as_posix()
+        taken = self.places.get(relative)
+        return absolute.as_posix() if taken is not None and taken.exists() else relative
 
 
 def _state(file: str, path: Path, *, named: bool) -> str:
@@ -277,8 +308,11 @@ def _read(job: _Job) -> SourceReading | _Failure:
 class _Writer:
     """Puts readings into the graph and the index, and takes them out again."""
 
-    def __init__(self, graph: KnowledgeGraph, index: Index | None, tokens: Mapping[str, str], version: str) -> None:
+    def __init__(
+        self, graph: KnowledgeGraph, index: Index | None, tokens: Mapping[str, str], version: str, namer: _Namer
+    ) -> None:
         self._graph = graph
+        self._namer = namer
         self._index = index
         self._tokens = tokens
         self._version = version
@@ -328,11 +362,16 @@ class _Writer:
         return tuple(PrimitiveUse(token, tuple(numbers)) for token, numbers in sorted(uses.items()))
 
     def remove_gone(self, gathered: _Gathered, known: Mapping[str, object]) -> tuple[str, ...]:
-        """Forget sources of a given folder whose file no longer exists; returns them."""
+        """Forget sources of a given folder whose file no longer exists; returns them.
+
+        Where a file lay is what its reading recorded, not what its name means in the current folder.
+        """
         gone = []
         for file in sorted(known):
-            inside = any(folder == "." or file.startswith(f"{folder}/") for folder in gathered.folders)
-            if inside and not Path(file).exists():
+            place = self._namer.places.get(file)
+            if place is None or place.exists():
+                continue
+            if any(place.is_relative_to(folder) for folder in gathered.folders):
                 self._graph.remove_source(file_iri(file))
                 if self._index is not None:
                     self._index.remove_source(file_iri(file))
@@ -361,4 +400,5 @@ class _Writer:
                 for c in reading.concepts
             ),
             primitives=tuple((iri, tuple(sorted(lines))) for iri, lines in sorted(uses.items())),
+            root=self._namer.root(reading.file),
         )

@@ -296,6 +296,14 @@ class KnowledgeGraph:
             for iri in index.instances(schema("SourceFile"))
         }
 
+    def source_roots(self) -> dict[str, str]:
+        """Ingested files with the absolute folder that their name counts from; empty for an absolute name."""
+        index = self._sources_index
+        return {
+            index.text(iri, schema("path")): index.text(iri, schema("root"), "")
+            for iri in index.instances(schema("SourceFile"))
+        }
+
     def evidence(self, concept: str | None = None) -> tuple[Evidence, ...]:
         """Concepts seen in ingested sources, surest first; of one concept or of all.
 

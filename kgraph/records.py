@@ -23,6 +23,7 @@ class SourceRecord:
         kernels: (name, 1-based line) of each kernel.
         evidence: concepts seen in the file.
         primitives: (IRI of the primitive, its lines in ascending order without repeats).
+        root: absolute folder that a relative ``file`` counts from; empty when ``file`` is absolute.
     """
 
     iri: str
@@ -32,6 +33,7 @@ class SourceRecord:
     kernels: tuple[tuple[str, int], ...] = ()
     evidence: tuple[Evidence, ...] = ()
     primitives: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    root: str = ""
 
 
 def source_triples(record: SourceRecord) -> list[Triple]:
@@ -46,6 +48,8 @@ def source_triples(record: SourceRecord) -> list[Triple]:
         (reading, prov("used"), Node(record.iri)),
         (reading, schema("detectorVersion"), record.detector_version),
     ]
+    if record.root:
+        triples.append((record.iri, schema("root"), record.root))
     kernels = {}
     for number, (name, line) in enumerate(record.kernels):
         kernel = f"{record.iri}:kernel:{number}"
@@ -114,6 +118,7 @@ def read_source(index: TripleIndex, iri: str) -> SourceRecord:
             )
             for use in uses
         ),
+        root=index.text(iri, schema("root"), ""),
     )
 
 

@@ -147,9 +147,9 @@ def test_absolute_paths_below_the_current_folder_become_relative(graph: Knowledg
 def test_a_file_elsewhere_keeps_its_path_and_is_read_back(graph: KnowledgeGraph, sources: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.cu"
     other.write_text(BARRIER)
-    for _ in range(2):
-        assert names(ingest_paths([other], graph=graph, index=None)) == [other.as_posix()]
-    assert names(ingest_paths([Path("..") / "other.cu"], graph=graph, index=None)) == ["../other.cu"]
+    for given in (other, other, Path("..") / "other.cu"):
+        assert names(ingest_paths([given], graph=graph, index=None)) == [other.as_posix()]
+    assert list(graph.sources()) == [other.as_posix()]
 
 
 def test_files_gone_from_a_folder_are_forgotten(graph: KnowledgeGraph, index: Index, sources: Path) -> None:
@@ -161,6 +161,31 @@ def test_files_gone_from_a_folder_are_forgotten(graph: KnowledgeGraph, index: In
     assert report.removed == ("src/a.cu",)
     assert set(graph.sources()) == {"src/deep/b.cuh"}
     assert file_iri("src/a.cu") not in index.sources()
+
+
+def test_ingesting_from_another_folder_forgets_and_overwrites_nothing(
+    graph: KnowledgeGraph, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest_paths([sources], graph=graph, index=None)
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "src").mkdir(parents=True)
+    (elsewhere / "src" / "a.cu").write_text(SHUFFLE)
+    monkeypatch.chdir(elsewhere)
+    report = ingest_paths([Path()], graph=graph, index=None)
+    assert report.removed == ()
+    assert names(report) == [(elsewhere / "src" / "a.cu").as_posix()]
+    assert sorted(graph.sources()) == sorted([*names(report), "src/a.cu", "src/deep/b.cuh"])
+
+
+def test_one_file_has_one_name_from_wherever_it_is_given(
+    graph: KnowledgeGraph, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest_paths([sources / "a.cu"], graph=graph, index=None)
+    for folder, path in [("work/src", "a.cu"), ("work/src/deep", "../a.cu"), (".", "work/src/a.cu")]:
+        monkeypatch.chdir(tmp_path / folder)
+        assert ingest_paths([Path(path)], graph=graph, index=None).unchanged == ("src/a.cu",)
+    (tmp_path / "work" / "src" / "a.cu").unlink()
+    assert ingest_paths([Path("work")], graph=graph, index=None).removed == ("src/a.cu",)
 
 
 def test_entries_lost_between_graph_and_index_come_back(graph: KnowledgeGraph, index: Index, sources: Path) -> None:

@@ -43,7 +43,7 @@ pattern:t a kx:Pattern ; skos:prefLabel "T" ; skos:definition "Do t." ; kx:sketc
     dct:source source:s .
 assertion:e a kx:Assertion ; skos:prefLabel "E" ; skos:definition "e holds." ; kx:holdsFor class:scan ; kx:check "e" ;
     dct:source source:s .
-<urn:kx:file:f> a kx:SourceFile ; kx:path "f.cu" ; kx:sha256 "%s" .
+<urn:kx:file:f> a kx:SourceFile ; kx:path "f.cu" ; kx:root "/b" ; kx:sha256 "%s" .
 <urn:kx:file:f:reading> a prov:Activity .
 <urn:kx:file:f:evidence:0> a kx:Evidence ; kx:concept concept:a ; kx:inFile <urn:kx:file:f> ; kx:firstLine 2 ;
     kx:lastLine 3 ; kx:detector "d@1" ; kx:confidence 0.5 ; prov:wasGeneratedBy <urn:kx:file:f:reading> .
@@ -71,6 +71,11 @@ def put(node: str, path: str, value: object) -> Fault:
     """Replace the values of a property."""
     term = iri(value) if isinstance(value, str) and value.partition(":")[0] in {*PREFIXES, "urn"} else Literal(value)
     return lambda graph: graph.set((iri(node), iri(path), term))
+
+
+def add(node: str, path: str, value: str) -> Fault:
+    """Give a property one more value."""
+    return lambda graph: graph.add((iri(node), iri(path), Literal(value)))
 
 
 FILE, EVIDENCE, USE, SEEN = "urn:kx:file:f", "urn:kx:file:f:evidence:0", "urn:kx:file:f:use:0", "urn:kx:observation:o"
@@ -154,6 +159,7 @@ FAULTS: list[tuple[Fault, str]] = [
     (drop("source:s", "dct:title"), "A source has one title."),
     (put("source:s", "kx:address", "in words"), "A source has at most one address, an IRI."),
     (drop(FILE, "kx:path"), "An ingested file has one path."),
+    (add(FILE, "kx:root", "/a"), "An ingested file counts from one folder."),
     (put(FILE, "kx:sha256", "abc"), "An ingested file has the SHA-256 of its bytes."),
     (put(EVIDENCE, "kx:concept", "concept:gone"), "Evidence is for one concept of the graph."),
     (drop(EVIDENCE, "kx:inFile"), "Evidence lies in one ingested file."),
