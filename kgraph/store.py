@@ -7,7 +7,8 @@ observations another; a file is replaced as a whole, so that a reader sees the o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +16,7 @@ from kgraph.load import curated_files, load_triples, parse_turtle
 from kgraph.names import CURATED, OBSERVATIONS, PREFIXES, XSD
 from kgraph.triples import Node, Triple, Value
 from kgraph.turtle import to_turtle
+from kx.errors import DataMalformed, FileUnreadable
 from kx.paths import Home, exclusive, write_atomically
 
 if TYPE_CHECKING:
@@ -77,7 +79,8 @@ class FileGraphStore:
         if name == CURATED:
             return load_triples(curated_files(), self._home.cache)
         path = self._path(name)
-        return load_triples([path], self._home.cache) if path.exists() else []
+        with _told_as_ours(path):
+            return load_triples([path], self._home.cache) if path.exists() else []
 
     def replace(self, name: str, triples: Iterable[Triple]) -> None:
         """As ``GraphStore.replace``."""
@@ -109,9 +112,13 @@ class FileGraphStore:
         for prefix, namespace in PREFIXES.items():
             dataset.bind(prefix, namespace)
         for name in self.names():
-            files = curated_files() if name == CURATED else [self._path(name)]
             target = dataset.graph(URIRef(name))
-            for triple in parse_turtle(files):
+            if name == CURATED:
+                parsed = parse_turtle(curated_files())
+            else:
+                with _told_as_ours(self._path(name)):
+                    parsed = parse_turtle([self._path(name)])
+            for triple in parsed:
                 target.add(triple)
         return dataset
 
@@ -125,9 +132,22 @@ class FileGraphStore:
         )
 
 
+@contextmanager
+def _told_as_ours(path: Path) -> Iterator[None]:
+    """A stored file was written by kx: nobody need mend it, since deleting it loses what can be had again."""
+    try:
+        yield
+    except (DataMalformed, FileUnreadable) as error:
+        again = (
+            "kx ingest reads the source again" if path.parent.name == "sources" else "only its observations are lost"
+        )
+        raise DataMalformed(error.message, f"delete {path}: {again}") from error
+
+
 def _graph_name(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8") as stream:
+        # Bytes that are no text are told when the graph is read, with the file's name.
+        with path.open(encoding="utf-8", errors="replace") as stream:
             first = stream.readline()
     except FileNotFoundError:  # removed by another process since the folder was listed
         return ""

@@ -22,6 +22,7 @@ from kgraph.records import (
     read_source,
     source_triples,
 )
+from kgraph.store import FileGraphStore
 from kgraph.triples import Node, TripleIndex, decode, encode
 from kgraph.turtle import to_turtle
 from kgraph.validate import validate
@@ -256,3 +257,17 @@ def test_processes_that_write_one_run_lose_nothing(home):
         worker.join(60)
         assert worker.exitcode == 0
     assert len(KnowledgeGraph.open(home).observations()) == 15
+
+
+@pytest.mark.parametrize("content", [b"# torn\n<urn:x", b"# \xff\xfe\n"])
+def test_a_damaged_file_of_ours_is_to_be_deleted_not_mended(tmp_path: Path, content: bytes) -> None:
+    store = FileGraphStore(Home(tmp_path))
+    name = file_iri("a.cu")
+    store.replace(name, [])
+    (path,) = (tmp_path / "graph" / "sources").iterdir()
+    path.write_bytes(f"# {name}\n".encode() + content)
+    assert name in store.names()
+    for ask in (lambda: store.read(name), store.dataset):
+        with pytest.raises(DataMalformed, match=path.name) as caught:
+            ask()
+        assert caught.value.hint.startswith(f"delete {path}: kx ingest")
