@@ -12,20 +12,20 @@ from metalsim.model import Finding, FindingKind, Limits
 _DEED = ("read", "written", "updated atomically")
 _ACT = ("reads", "writes", "updates")
 _KINDS: dict[EventKind, FindingKind] = {
-    EventKind.THREADGROUP_RACE: "threadgroup-race",
-    EventKind.DEVICE_RACE: "device-race",
+    EventKind.THREADGROUP_RACE: "race",
+    EventKind.DEVICE_RACE: "race",
     EventKind.OUT_OF_RANGE: "out-of-range",
     EventKind.WILD_ACCESS: "out-of-range",
     EventKind.ARRAY_INDEX: "out-of-range",
-    EventKind.UNINITIALIZED_READ: "uninitialized-read",
-    EventKind.READONLY_WRITE: "readonly-write",
-    EventKind.BARRIER_MISMATCH: "barrier-divergence",
-    EventKind.ENDED_BEFORE_BARRIER: "barrier-divergence",
-    EventKind.SIMD_BARRIER_MISMATCH: "barrier-divergence",
-    EventKind.INACTIVE_LANE: "inactive-lane",
-    EventKind.UNWRITTEN_OUTPUT: "unwritten-output",
-    EventKind.FAULT: "unsupported",
-    EventKind.TOO_MANY_ARRAYS: "unsupported",
+    EventKind.UNINITIALIZED_READ: "uninitialized",
+    EventKind.READONLY_WRITE: "read-only",
+    EventKind.BARRIER_MISMATCH: "divergence",
+    EventKind.ENDED_BEFORE_BARRIER: "divergence",
+    EventKind.SIMD_BARRIER_MISMATCH: "divergence",
+    EventKind.INACTIVE_LANE: "divergence",
+    EventKind.UNWRITTEN_OUTPUT: "not-written",
+    EventKind.FAULT: "crash",
+    EventKind.TOO_MANY_ARRAYS: "limit",
 }
 
 
@@ -65,6 +65,11 @@ class Geometry:
         return f"thread {_position(linear, self.threadgroup)}"
 
 
+def _together(earlier: Finding, later: Finding) -> Finding:
+    also = {*earlier.also_lines, *later.also_lines} - {earlier.line}
+    return replace(earlier, count=earlier.count + later.count, also_lines=tuple(sorted(also)))
+
+
 def _position(linear: int, extents: tuple[int, int, int]) -> str:
     x, y, z = extents
     if y == z == 1:
@@ -97,12 +102,12 @@ class Reporter:
             finding = self._finding(event)
             region = str(event.region)
             key = (finding.kind, finding.place, finding.line, "" if finding.line else region + finding.message)
-            if finding.line and finding.kind in ("threadgroup-race", "device-race", "uninitialized-read"):
+            if finding.line and finding.kind in ("race", "uninitialized"):
                 key = (*key[:3], region)
             earlier = merged.get(key)
-            merged[key] = replace(earlier, count=earlier.count + finding.count) if earlier else finding
+            merged[key] = _together(earlier, finding) if earlier else finding
         # A race often causes uninitialized reads: the cause comes first.
-        found = sorted(merged.values(), key=lambda finding: finding.kind == "uninitialized-read")
+        found = sorted(merged.values(), key=lambda finding: finding.kind == "uninitialized")
         return tuple(found[:max_findings])
 
     def _finding(self, event: Event) -> Finding:
@@ -111,7 +116,17 @@ class Reporter:
         if event.site != NO_INDEX and event.site < len(self._sites):
             site = self._sites[event.site]
             line, place = site.line, site.place
-        return Finding(_KINDS[kind], self._message(kind, event), line, place or "body", event.count)
+        others = {self._other_line(kind, event, place)} - {0, line}
+        return Finding(_KINDS[kind], self._message(kind, event), line, place or "body", event.count, tuple(others))
+
+    def _other_line(self, kind: EventKind, event: Event, place: str) -> int:
+        """Line of the other access of a race, or of the other barrier; 0 when it lies in another file."""
+        if kind is EventKind.BARRIER_MISMATCH:
+            return int(event.offset)
+        if kind not in (EventKind.THREADGROUP_RACE, EventKind.DEVICE_RACE) or event.other_site >= len(self._sites):
+            return 0
+        other = self._sites[event.other_site]
+        return other.line if other.place == place else 0
 
     def _message(self, kind: EventKind, event: Event) -> str:
         who = f"{self._geometry.thread(event.thread)} of {self._geometry.group(event.group)}"
@@ -207,17 +222,17 @@ def limit_findings(limits: Limits, *, threads: int, threadgroup_bytes: int, buff
     if threads > limits.max_threads_per_threadgroup:
         findings.append(
             Finding(
-                "thread-count",
+                "limit",
                 f"a threadgroup of {threads} threads; the limit is {limits.max_threads_per_threadgroup}",
             )
         )
     if threadgroup_bytes > limits.max_threadgroup_bytes:
         findings.append(
             Finding(
-                "threadgroup-memory",
+                "limit",
                 f"{threadgroup_bytes} bytes of threadgroup memory; the limit is {limits.max_threadgroup_bytes}",
             )
         )
     if buffers > limits.max_buffers:
-        findings.append(Finding("buffer-count", f"{buffers} buffer arguments; the limit is {limits.max_buffers}"))
+        findings.append(Finding("limit", f"{buffers} buffer arguments; the limit is {limits.max_buffers}"))
     return tuple(findings)

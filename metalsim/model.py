@@ -74,9 +74,8 @@ class Limits:
 
 
 FindingKind = Literal[
-    "threadgroup-race", "device-race", "out-of-range", "uninitialized-read", "readonly-write",
-    "barrier-divergence", "inactive-lane", "threadgroup-memory", "thread-count", "buffer-count",
-    "unwritten-output", "unsupported",
+    "race", "out-of-range", "uninitialized", "not-written", "divergence", "limit", "lint", "read-only", "nan",
+    "hang", "crash",
 ]  # fmt: skip
 
 
@@ -90,6 +89,7 @@ class Finding:
         line: line of the kernel's body (1-based), 0 when it has none.
         place: ``body``, ``header`` or a file name: what ``line`` counts in.
         count: how often it was seen in this launch.
+        also_lines: further lines of the same place that take part, such as the other access of a race.
     """
 
     kind: FindingKind
@@ -97,6 +97,7 @@ class Finding:
     line: int = 0
     place: str = "body"
     count: int = 1
+    also_lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

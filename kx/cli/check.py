@@ -146,7 +146,7 @@ def _run(
     guessed = [f"is {name}[" for name in names if name not in shapes]
     return tuple(
         item for item in result.findings
-        if item.kind != "unwritten-output" or not any(text in item.message for text in guessed)
+        if item.kind != "not-written" or not any(text in item.message for text in guessed)
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_a_race_is_printed_with_its_line(kx: Kx, file: Path) -> None:
     file.write_text(REVERSE.replace("  threadgroup_barrier(mem_flags::mem_threadgroup);\n", "\n"))
     result = kx("check", str(file), "--kernel", "reverse_half", *SIZES)
     assert result.exit_code == 1
-    assert "reverse.metal:9: threadgroup-race: tile[" in result.stdout
+    assert "reverse.metal:9: race: tile[" in result.stdout
     assert "[reverse_half]" in result.stdout
 
 

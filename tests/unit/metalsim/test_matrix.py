@@ -185,7 +185,7 @@ def test_a_gemm_without_a_barrier_is_a_race(launch: Launcher, which: int) -> Non
     parts = GEMM.split(barrier)
     source = barrier.join(parts[: which + 1]) + ";" + barrier.join(parts[which + 1 :])
     found, _ = gemm(launch, source)
-    races = [f for f in found.findings if f.kind == "threadgroup-race"]
+    races = [f for f in found.findings if f.kind == "race"]
     assert races
     assert {f.line for f in races} <= {9, 10, 13, 14}
 
@@ -202,7 +202,7 @@ simdgroup_store(m, out, 8);
 thread_index_in_simdgroup;
 """
     found = launch(source, {"x": operand("float", 8, 8)}, {"out": ("float32", (8, 8))}, grid=32, threadgroup=32)
-    assert (("threadgroup-race", 6) in seen(found.findings)) is racy
+    assert (("race", 6) in seen(found.findings)) is racy
     assert bool(found.findings) is racy
 
 
@@ -228,7 +228,7 @@ if (thread_index_in_simdgroup != 9) {{
 out[2 * thread_index_in_simdgroup] = m.thread_elements()[0];
 """
     found = launch(source, {"x": operand("float", 8, 8)}, {"out": ("float32", (64,))}, grid=32, threadgroup=32)
-    inactive = [f for f in found.findings if f.kind == "inactive-lane"]
+    inactive = [f for f in found.findings if f.kind == "divergence"]
     assert [f.line for f in inactive] == [3]
     assert "lane 9 is missing" in inactive[0].message
 
@@ -236,7 +236,7 @@ out[2 * thread_index_in_simdgroup] = m.thread_elements()[0];
 def test_a_short_simdgroup_has_no_matrix(launch: Launcher) -> None:
     source = "simdgroup_float8x8 m(1);\nsimdgroup_store(m, out, 8);\nthread_index_in_simdgroup;"
     found = launch(source, {}, {"out": ("float32", (8, 8))}, grid=16, threadgroup=32)
-    assert ("inactive-lane", 2) in seen(found.findings)
+    assert ("divergence", 2) in seen(found.findings)
     assert "fewer threads" in found.findings[0].message
 
 
