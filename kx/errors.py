@@ -8,9 +8,10 @@
     │   ├── DataMalformed          a file of ours or the user's that does not parse or fit
     │   └── RunCorrupt             a run folder that cannot be resumed or shown
     └── EnvironmentLacking         exit code 3: something is not installed or not reachable
-        ├── CompilerMissing        no C++ compiler for metalsim
         ├── ModelMissing           the embedding model is absent or is not the expected one
         └── BackendUnavailable     a back end that this machine cannot run
+
+metalsim, which stands alone, has a tree of its own with the same exit codes (``metalsim.errors``).
 
 A message says what is wrong; ``hint`` says what to do about it. A candidate kernel that
 does not compile or gives wrong numbers is a value (``search.outcome``), never one of these.
@@ -68,10 +69,6 @@ class EnvironmentLacking(KxError):
     """This machine lacks something that the command needs."""
 
     exit_code = 3
-
-
-class CompilerMissing(EnvironmentLacking):
-    """No C++ compiler that metalsim can use."""
 
 
 class ModelMissing(EnvironmentLacking):

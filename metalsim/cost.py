@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kx.errors import DataMalformed
 from metalsim.counters import CONSTANT_LOAD, DEVICE_LOAD, THREADGROUP_LOAD, Chain, Counters
+from metalsim.errors import InputError
 from metalsim.operations import BARRIER, FREE, LOAD, STORE, priced_as
 
 Bound = Literal["bandwidth", "compute", "latency", "synchronization"]
@@ -119,18 +119,18 @@ class ChipModel:
         """Takes what an estimate needs from a chip's quantities; others are ignored.
 
         Raises:
-            DataMalformed: a quantity is missing, not finite or negative.
+            InputError: a quantity is missing, not finite or negative.
         """
         taken: dict[str, float] = {}
         for quantity in CHIP_QUANTITIES:
             value = quantities.get(quantity.name)
             if value is None:
-                raise DataMalformed(
+                raise InputError(
                     f"the chip's profile lacks the quantity {quantity.name!r}",
                     f"add it in {quantity.unit}: {quantity.meaning}",
                 )
             if not math.isfinite(value) or value < 0:
-                raise DataMalformed(f"quantity {quantity.name!r} is {value}, which no chip has")
+                raise InputError(f"quantity {quantity.name!r} is {value}, which no chip has")
             taken[quantity.name] = float(value)
         return cls(taken)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kx.errors import InputError
 from metalsim.abi import MAX_THREADGROUP_ARGUMENT_BYTES, BufferSpec, Role
 from metalsim.checks import BufferName
+from metalsim.errors import InputError
 from metalsim.file import CompiledFile, FileParameter
 from metalsim.launch import Array, LaunchOptions, Poison, RunResult, execute, numpy_dtype, prefilled
 from metalsim.model import DType

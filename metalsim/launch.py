@@ -16,9 +16,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from kx.errors import EnvironmentLacking, InputError
 from metalsim.abi import MAX_THREADS, SIMD_WIDTH, BufferSpec, Event, Launch, Role
 from metalsim.checks import BufferName, Geometry, Reporter, limit_findings
+from metalsim.errors import EnvironmentLacking, InputError
 from metalsim.instrument import Site
 from metalsim.kernel import CompiledKernel
 from metalsim.model import Argument, DType, Finding, Limits

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kx.errors import CompilerMissing
 from metalsim.containment import escapes
+from metalsim.errors import CompilerMissing
 from metalsim.instrument import USER_FILES, Instrumented, instrument
 from metalsim.model import CompileFailure
 

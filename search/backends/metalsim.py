@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 import metalsim
 from kx.errors import DataMalformed
+from kx.simulator import simulator_errors
 from metalsim.cost import ChipModel, Estimate, estimate
 from metalsim.counters import Counters, LaunchShape, count
 from metalsim.model import Argument, CompileFailure, DType, Limits, MlxKernel
@@ -46,11 +47,13 @@ class Machine:
     _task: Task | None = None
     _compiled: dict[tuple[str, str, Any], Any] = field(default_factory=dict)
 
+    @simulator_errors()
     def require(self) -> None:
         """See the protocol: a C++ compiler, and all figures that an estimate needs."""
         compiler_version(self.compiler or default_compiler())
         ChipModel.from_quantities(self.chip.quantities)
 
+    @simulator_errors()
     def prepare(self, program: Program, task: Task, cases: list[Case]) -> CompileFailed | None:
         """See the protocol; twins are compiled with checks, workloads with counters."""
         self._program, self._task = program, task
@@ -63,6 +66,7 @@ class Machine:
                         return CompileFailed(case.dtype, compiled.messages)
         return None
 
+    @simulator_errors()
     def check(self, case: Case, inputs: Arrays, seed: int) -> CheckedRun:
         """See the protocol."""
         tensors = dict(inputs)
@@ -76,6 +80,7 @@ class Machine:
         outputs = {spec.name: tensors[spec.name] for spec in self._outputs() if spec.name in tensors}
         return CheckedRun(outputs, tuple(findings))
 
+    @simulator_errors()
     def time(self, case: Case, inputs: Arrays, seed: int) -> TimedRun:
         """See the protocol."""
         stages = self._stages()

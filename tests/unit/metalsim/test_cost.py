@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgraph.graph import KnowledgeGraph
-from kx.errors import DataMalformed
 from kx.paths import Home
 from metalsim.cost import CHIP_QUANTITIES, ChipModel, Estimate, estimate
 from metalsim.counters import Chain, Counters, LaunchShape
+from metalsim.errors import InputError
 
 # A made-up chip with round figures: 10 cores at 1 GHz, 100 GB/s of which all is attainable.
 ROUND = {
@@ -93,13 +93,13 @@ def test_every_apple_chip_of_the_graph_can_be_estimated(tmp_path: Path) -> None:
 def test_a_missing_quantity_is_named() -> None:
     values = {quantity.name: 1.0 for quantity in CHIP_QUANTITIES}
     del values["latency-cycles-exp2"]
-    with pytest.raises(DataMalformed, match="latency-cycles-exp2"):
+    with pytest.raises(InputError, match="latency-cycles-exp2"):
         ChipModel.from_quantities(values)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_an_impossible_quantity_is_refused(value: float) -> None:
-    with pytest.raises(DataMalformed, match="gpu-clock"):
+    with pytest.raises(InputError, match="gpu-clock"):
         ChipModel.from_quantities({quantity.name: 1.0 for quantity in CHIP_QUANTITIES} | {"gpu-clock": value})
 
 

@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kx.errors import InputError
 from metalsim import (
     CompiledFile,
     CompileFailure,
@@ -21,6 +20,7 @@ from metalsim import (
     list_kernels,
     run_file,
 )
+from metalsim.errors import InputError
 from tests.unit.metalsim.launching import Launcher, seen
 
 FILE = """\

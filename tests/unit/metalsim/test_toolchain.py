@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kx.errors import CompilerMissing, InputError
 from metalsim import Argument, CompiledKernel, MlxKernel, compile_kernel, run
+from metalsim.errors import CompilerMissing, InputError
 from metalsim.toolchain import COMPILER_VARIABLE, error_messages
 from tests.unit.metalsim.launching import Launcher
 
