@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from metalsim.abi import THREADGROUP_ARGUMENTS
 from metalsim.instrument import Site
 from metalsim.lint import lint
-from metalsim.model import CompileFailure, Limits
-from metalsim.rewrite import RED_ZONE_BYTES, rewrite_file, swizzle_macros
+from metalsim.model import CompileFailure, Finding, Limits
+from metalsim.rewrite import RED_ZONE_BYTES, Rewritten, rewrite_file, swizzle_macros
 from metalsim.signature import ATTRIBUTES
 from metalsim.source import FunctionConstant, KernelFunction, KernelParameter, LineMap, Source, Value, read_source
 from metalsim.tokens import tokenize
@@ -57,6 +57,7 @@ class CompiledFile:
         sites: places that access memory.
         blocks: profiles of the basic blocks, empty in checked mode.
         limits: that it was compiled for.
+        lint: what Metal's compiler would refuse; only when compiled with ``strict=False``.
     """
 
     entry: str
@@ -67,6 +68,7 @@ class CompiledFile:
     sites: tuple[Site, ...] = field(repr=False)
     blocks: tuple[Any, ...] = field(repr=False)
     limits: Limits
+    lint: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,14 @@ class FileOptions:
         include: folders for ``#include``; the file's own is always one.
         macros: preprocessor definitions.
         compiler: command of a clang, by default the one of the ziglang package.
+        strict: whether what the lint finds is a failure.
     """
 
     constants: Mapping[int | str, Value] = field(default_factory=dict)
     include: Sequence[Path] = ()
     macros: Mapping[str, str] = field(default_factory=dict)
     compiler: Sequence[str] | None = None
+    strict: bool = True
 
 
 def _read(source: str | Path, cache: Path, options: FileOptions) -> tuple[Source, LineMap] | CompileFailure:
@@ -157,9 +161,11 @@ def compile_file(
     if isinstance(parameters, CompileFailure):
         return parameters
     rewritten = rewrite_file(found.tokens)
-    faults = (*rewritten.faults, *(f":{line}: {words}" for line, words in lint(found.tokens)))
+    linted = _lint(found, rewritten, lines)
+    faults = [_placed(fault, lines) for fault in rewritten.faults]
+    faults += [f"{item.place}:{item.line}: {item.message}" for item in linted if options.strict]
     if faults:
-        return CompileFailure(tuple(_placed(fault, lines) for fault in faults))
+        return CompileFailure(tuple(faults), linted)
     text = "\n".join(
         (
             swizzle_macros(rewritten.swizzles),
@@ -172,12 +178,18 @@ def compile_file(
     )
     built = Toolchain(cache, options.compiler).build(text, mode=mode, user_files=found.files, inlined=True)
     if isinstance(built, CompileFailure):
-        return built
+        return replace(built, lint=linted)
     shown = tuple(parameter for parameter, _ in parameters)
     return CompiledFile(
         instance, mode, shown, found.constants, built.library,
-        built.instrumented.sites, built.instrumented.blocks, limits or Limits(),
+        built.instrumented.sites, built.instrumented.blocks, limits or Limits(), linted,
     )  # fmt: skip
+
+
+def _lint(found: Source, rewritten: Rewritten, lines: LineMap) -> tuple[Finding, ...]:
+    faults = sorted({*rewritten.lint, *lint(found.tokens)})
+    placed = ((lines.place(line), words) for line, words in faults)
+    return tuple(Finding("lint", words, line, place) for (place, line), words in placed)
 
 
 def _placed(fault: str, lines: LineMap) -> str:

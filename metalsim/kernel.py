@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from metalsim.instrument import Site
 from metalsim.lint import lint
-from metalsim.model import CompileFailure, Limits, MlxKernel
-from metalsim.rewrite import rewrite, swizzle_macros
+from metalsim.model import CompileFailure, Finding, Limits, MlxKernel
+from metalsim.rewrite import Rewritten, rewrite, swizzle_macros
 from metalsim.signature import Signature, cxx_text, make_signature, metal_text, signature_faults
 from metalsim.tokens import tokenize
 from metalsim.toolchain import Mode, Toolchain
@@ -29,6 +29,7 @@ class CompiledKernel:
         sites: places that access memory.
         blocks: profiles of the basic blocks, empty in checked mode.
         limits: that it was compiled for.
+        lint: what Metal's compiler would refuse; only when compiled with ``strict=False``.
     """
 
     kernel: MlxKernel
@@ -39,14 +40,14 @@ class CompiledKernel:
     sites: tuple[Site, ...] = field(repr=False)
     blocks: tuple[Any, ...] = field(repr=False)
     limits: Limits
+    lint: tuple[Finding, ...] = ()
 
 
-def _lint(kernel: MlxKernel) -> tuple[str, ...]:
-    """What Metal's compiler would refuse and clang accepts, by place and line."""
-    header = [f"header:{line}: {text}" for line, text in lint(tokenize(kernel.header))]
-    body = [f"body:{line}: {text}" for line, text in lint(tokenize(kernel.source), in_body=True)]
-    # Static locals of the body are refused by the rewriter already.
-    return tuple(text for text in (*header, *body) if not (text.startswith("body:") and "static local" in text))
+def _lint(kernel: MlxKernel, header: Rewritten, body: Rewritten) -> tuple[Finding, ...]:
+    """What Metal's compiler would refuse and clang accepts, header first."""
+    found = [("header", fault) for fault in sorted({*header.lint, *lint(tokenize(kernel.header))})]
+    found += [("body", fault) for fault in sorted({*body.lint, *lint(tokenize(kernel.source), in_body=True)})]
+    return tuple(Finding("lint", words, line, place) for place, (line, words) in found)
 
 
 def compile_kernel(
@@ -56,6 +57,7 @@ def compile_kernel(
     cache: Path,
     compiler: Sequence[str] | None = None,
     limits: Limits | None = None,
+    strict: bool = True,
 ) -> CompiledKernel | CompileFailure:
     """Compile ``kernel``, or take it from the cache.
 
@@ -65,6 +67,7 @@ def compile_kernel(
         cache: folder for compiled kernels; several processes may share it.
         compiler: command of a clang, by default the one of the ziglang package.
         limits: of the chip, by default Apple's common ones.
+        strict: whether what the lint finds is a failure.
 
     Returns:
         the compiled kernel, or why it does not compile, with the user's line numbers.
@@ -74,15 +77,17 @@ def compile_kernel(
     """
     body = rewrite(kernel.source, place="body", arrays_allowed=True)
     header = rewrite(kernel.header, place="header", arrays_allowed=False)
-    faults = (*signature_faults(kernel), *header.faults, *body.faults, *_lint(kernel))
+    linted = _lint(kernel, header, body)
+    faults = [*signature_faults(kernel), *header.faults, *body.faults]
+    faults += [f"{item.place}:{item.line}: {item.message}" for item in linted if strict]
     if faults:
-        return CompileFailure(faults)
+        return CompileFailure(tuple(faults), linted)
     signature = make_signature(kernel)
     swizzles = swizzle_macros(body.swizzles | header.swizzles)
     text = cxx_text(signature, body=body.text, header=header.text, swizzles=swizzles)
     built = Toolchain(cache, compiler).build(text, mode=mode)
     if isinstance(built, CompileFailure):
-        return built
+        return replace(built, lint=linted)
     return CompiledKernel(
         kernel,
         mode,
@@ -92,4 +97,5 @@ def compile_kernel(
         built.instrumented.sites,
         built.instrumented.blocks,
         limits or Limits(),
+        linted,
     )

@@ -106,6 +106,8 @@ class CompileFailure:
 
     Attributes:
         messages: the compiler's errors with the user's own line numbers, first one first.
+        lint: what Metal's compiler refuses and this one takes; part of ``messages`` when that was the failure.
     """
 
     messages: tuple[str, ...]
+    lint: tuple[Finding, ...] = ()

@@ -24,10 +24,11 @@ _FLOAT_LITERAL = re.compile(
     r"(?P<suffix>[fFhH]|bf|BF)?"
 )
 _NOT_METAL = frozenset((
-    "double", "goto", "try", "catch", "throw", "new", "delete", "virtual", "asm", "dynamic_cast", "typeid",
+    "double", "goto", "try", "catch", "throw", "new", "delete", "virtual", "dynamic_cast", "typeid",
     "thread_local", "co_await", "co_yield",
 ))  # fmt: skip
-_HOST_ONLY = frozenset(("extern", "__asm", "__asm__", "__attribute__", "__attribute", "__declspec"))
+_HOST_ONLY = frozenset(("extern", "__attribute__", "__attribute", "__declspec"))
+_ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
 _RESERVED = ("msim", "__msim", "__ubsan", "__asan")
 _STATEMENT_ENDS = (";", "{", "}", ":")
 
@@ -40,11 +41,13 @@ class Rewritten:
         text: C++ with as many lines as the input.
         swizzles: swizzles that occur, such as ``xy``.
         faults: why the text is refused, each with place and line.
+        lint: lines and words of what Metal's compiler refuses and clang takes.
     """
 
     text: str
     swizzles: frozenset[str]
     faults: tuple[str, ...]
+    lint: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass
@@ -55,6 +58,7 @@ class _Rewriting:
     out: list[str] = field(default_factory=list)
     swizzles: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
+    lint: list[tuple[int, str]] = field(default_factory=list)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def refuse(self, token: Token, what: str) -> None:
@@ -227,6 +231,7 @@ def _rewrite_plain(rewriting: _Rewriting, tokens: list[Token]) -> str:
     _rewrite_tokens(inner, tokens)
     rewriting.swizzles |= inner.swizzles
     rewriting.faults += inner.faults
+    rewriting.lint += inner.lint
     return "".join(inner.out)
 
 
@@ -283,13 +288,13 @@ def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> st
         elif token.text == "static_cast" and rewriting.statics_allowed and not rewriting.place:
             return "msim::static_convert"
         elif token.text in _NOT_METAL:
-            rewriting.refuse(token, f"Metal has no '{token.text}'")
+            rewriting.lint.append((token.line, f"Metal has no '{token.text}'"))
+        elif token.text in _ASSEMBLY:
+            rewriting.refuse(token, f"Metal has no inline assembly ({token.text!r})")
         elif rewriting.place and token.text in _HOST_ONLY:
             rewriting.refuse(token, f"'{token.text}' reaches outside Metal")
         elif rewriting.place and token.text.lower().startswith(_RESERVED):
             rewriting.refuse(token, f"'{token.text}' is reserved: names of the simulator start like this")
-        elif token.text == "static" and not rewriting.statics_allowed and _next_text(tokens, index) != "constexpr":
-            rewriting.refuse(token, "Metal has no static local variables")
     return token.text
 
 
@@ -308,7 +313,9 @@ def rewrite(text: str, *, place: str, arrays_allowed: bool) -> Rewritten:
     """
     rewriting = _Rewriting(place, arrays_allowed, statics_allowed=not arrays_allowed)
     _rewrite_tokens(rewriting, tokenize(text))
-    return Rewritten("".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults))
+    return Rewritten(
+        "".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults), tuple(rewriting.lint)
+    )
 
 
 def rewrite_file(tokens: Sequence[Token]) -> Rewritten:
@@ -318,7 +325,9 @@ def rewrite_file(tokens: Sequence[Token]) -> Rewritten:
     """
     rewriting = _Rewriting("", arrays_allowed=True, statics_allowed=True)
     _rewrite_tokens(rewriting, list(tokens))
-    return Rewritten("".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults))
+    return Rewritten(
+        "".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults), tuple(rewriting.lint)
+    )
 
 
 def swizzle_macros(swizzles: frozenset[str]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from metalsim import CompileFailure, compile_file
+from metalsim import CompiledFile, CompileFailure, FileOptions, Finding, compile_file
 from metalsim.lint import lint
 from metalsim.tokens import tokenize
 from tests.unit.metalsim.launching import Launcher
@@ -98,3 +100,13 @@ def test_compiling_a_file_reports_them_by_its_lines(launch: Launcher) -> None:
     result = compile_file(other, "k", mode="checked", cache=launch.cache)
     assert isinstance(result, CompileFailure)
     assert result.messages == ("kernel.metal:6: implicit conversion from float to bfloat; write bfloat(...)",)
+
+
+def test_lint_is_a_failure_when_strict_and_a_finding_when_not(tmp_path: Path) -> None:
+    text = "kernel void f(device float* out [[buffer(0)]]) {\n  double d = 2;\n  out[0] = d;\n}\n"
+    strict = compile_file(text, "f", mode="checked", cache=tmp_path)
+    assert isinstance(strict, CompileFailure)
+    assert strict.messages == ("kernel.metal:2: Metal has no 'double'",)
+    lax = compile_file(text, "f", mode="checked", cache=tmp_path, options=FileOptions(strict=False))
+    assert isinstance(lax, CompiledFile)
+    assert lax.lint == strict.lint == (Finding("lint", "Metal has no 'double'", 2, "kernel.metal"),)

@@ -88,15 +88,19 @@ def test_attributes_go_and_lines_stay() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("int a;\ndouble d = 1;", "body:2: Metal has no 'double'"),
-        ("goto end;", "goto"),
-        ("static int n = 0;", "static"),
+        ('asm("nop");', "inline assembly"),
         ("threadgroup float a[2] = {1, 2};", "initializer"),
         ("#define TILE threadgroup float t[3]\nTILE;", "macro"),
     ],
 )
 def test_what_is_refused(text: str, words: str) -> None:
     assert words in faults(text)[0]
+
+
+def test_what_metal_lacks_is_lint_with_its_line() -> None:
+    result = rewrite("int a;\ndouble d = 1;\ngoto end;", place="body", arrays_allowed=True)
+    assert result.lint == ((2, "Metal has no 'double'"), (3, "Metal has no 'goto'"))
+    assert result.faults == ()
 
 
 def test_threadgroup_arrays_only_in_the_body() -> None:
