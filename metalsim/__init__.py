@@ -1,6 +1,6 @@
 """Metal Shading Language on any CPU: compile, run, check and estimate compute kernels."""
 
-from metalsim.dispatch import Fresh, run_file
+from metalsim.dispatch import Fresh, ReadOnly, run_file
 from metalsim.file import CompiledFile, FileOptions, compile_file, list_kernels
 from metalsim.kernel import CompiledKernel, compile_kernel
 from metalsim.launch import LaunchOptions, RunResult, run
@@ -23,6 +23,7 @@ __all__ = [
     "Limits",
     "MlxKernel",
     "RawCounts",
+    "ReadOnly",
     "RunResult",
     "compile_file",
     "compile_kernel",

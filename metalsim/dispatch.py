@@ -30,10 +30,24 @@ class Fresh:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class ReadOnly:
+    """An array that the kernel must not write, even where its parameter would let it.
+
+    Attributes:
+        array: the values.
+    """
+
+    array: Array
+
+
+Bound = Array | Fresh | ReadOnly
+
+
 class _Table:
     """Buffers in the order of the function's parameters."""
 
-    def __init__(self, compiled: CompiledFile, buffers: Mapping[int | str, Array | Fresh], seed: int) -> None:
+    def __init__(self, compiled: CompiledFile, buffers: Mapping[int | str, Bound], seed: int) -> None:
         self.names: list[BufferName] = []
         self.outputs: dict[str, Array] = {}
         self._arrays: list[Array] = []
@@ -48,7 +62,7 @@ class _Table:
             bound = buffers.get(parameter.index, buffers.get(parameter.name))
             self._bind(parameter, bound, seed)
 
-    def _bind(self, parameter: FileParameter, bound: Array | Fresh | None, seed: int) -> None:
+    def _bind(self, parameter: FileParameter, bound: Bound | None, seed: int) -> None:
         if bound is None:
             # Not bound: any access is out of range.
             array: Array = np.zeros(0, np.uint8)
@@ -59,8 +73,9 @@ class _Table:
             array = np.asarray(prefilled(bound.dtype, bound.shape, Poison(seed)), numpy_dtype(bound.dtype))
             role = Role.OUTPUT
         else:
-            array = np.array(bound, order="C")
-            role = Role.INITIALIZED_OUTPUT if parameter.writable else Role.INPUT
+            writable = parameter.writable and not isinstance(bound, ReadOnly)
+            array = np.array(bound.array if isinstance(bound, ReadOnly) else bound, order="C")
+            role = Role.INITIALIZED_OUTPUT if writable else Role.INPUT
             if parameter.space == "constant":
                 role = Role.CONSTANT
         if role in (Role.OUTPUT, Role.INITIALIZED_OUTPUT):
@@ -90,8 +105,8 @@ def run_file(
 
     Args:
         compiled: from ``compile_file``.
-        buffers: array, numpy scalar or ``Fresh`` by buffer index or parameter name; structures as arrays of a
-            structured dtype. Arrays are copied. A buffer that is left out has no elements.
+        buffers: array, numpy scalar, ``ReadOnly`` or ``Fresh`` by buffer index or parameter name; structures as arrays
+            of a structured dtype. Arrays are copied. A buffer that is left out has no elements.
         grid: threads per axis, x first.
         threadgroup: threads per axis, clamped to the grid; threadgroups at the grid's edge are smaller.
         options: limits, sampled threadgroups, ``threadgroup_lengths`` in bytes by index, and the like.

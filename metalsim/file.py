@@ -14,12 +14,14 @@ from metalsim.instrument import Site
 from metalsim.lint import lint
 from metalsim.model import CompileFailure, Finding, Limits
 from metalsim.rewrite import RED_ZONE_BYTES, Rewritten, rewrite_file, swizzle_macros
-from metalsim.signature import ATTRIBUTES
+from metalsim.signature import ATTRIBUTES, TYPE_TOKENS
 from metalsim.source import FunctionConstant, KernelFunction, KernelParameter, LineMap, Source, Value, read_source
 from metalsim.tokens import tokenize
 from metalsim.toolchain import Mode, Toolchain
 
 _DEFAULT_NAME = "kernel.metal"
+# MLX names the short floats by aliases of its own.
+_TYPE_NAMES = {**TYPE_TOKENS, "float16": "half", "bfloat16": "bfloat"}
 _MARKER = re.compile(r'^# (\d+) "([^"\n]*)".*$', re.MULTILINE)
 
 
@@ -81,6 +83,8 @@ class FileOptions:
         macros: preprocessor definitions.
         compiler: command of a clang, by default the one of the ziglang package.
         strict: whether what the lint finds is a failure.
+        template: arguments of an entry that is a template, by name: an int, a bool, or a type by its dtype's or
+            Metal's name.
     """
 
     constants: Mapping[int | str, Value] = field(default_factory=dict)
@@ -88,6 +92,7 @@ class FileOptions:
     macros: Mapping[str, str] = field(default_factory=dict)
     compiler: Sequence[str] | None = None
     strict: bool = True
+    template: Mapping[str, int | bool | str] = field(default_factory=dict)
 
 
 def _read(source: str | Path, cache: Path, options: FileOptions) -> tuple[Source, LineMap] | CompileFailure:
@@ -153,7 +158,7 @@ def compile_file(
     if isinstance(read, CompileFailure):
         return read
     found, lines = read
-    chosen = _choose(found, entry)
+    chosen = _choose(found, entry, options.template)
     if isinstance(chosen, CompileFailure):
         return chosen
     function, instance = chosen
@@ -200,7 +205,9 @@ def _placed(fault: str, lines: LineMap) -> str:
     return f"{place}:{line}: {match[2]}"
 
 
-def _choose(source: Source, entry: str) -> tuple[KernelFunction, str] | CompileFailure:
+def _choose(
+    source: Source, entry: str, template: Mapping[str, int | bool | str]
+) -> tuple[KernelFunction, str] | CompileFailure:
     """The function and the C++ text of the instance that ``entry`` names."""
     text = source.instances.get(entry, entry)
     name = text.partition("<")[0].strip()
@@ -211,11 +218,28 @@ def _choose(source: Source, entry: str) -> tuple[KernelFunction, str] | CompileF
         return CompileFailure((f"there is no kernel {entry!r} in the file; kernels: {listed}",))
     function = fits[0]
     arguments = text[text.index("<") :] if "<" in text else ""
+    if function.is_template and not arguments and template:
+        return _instantiate(function, template)
     if function.is_template and not arguments:
         named = [host for host, of in source.instances.items() if of.partition("<")[0].strip() == function.name]
         hint = f"name an instance: {', '.join(named[:8])}" if named else f"write {entry}<...>"
         return CompileFailure((f"{function.place}:{function.line}: kernel {entry!r} is a template; {hint}",))
     return function, function.name + arguments
+
+
+def _instantiate(
+    function: KernelFunction, template: Mapping[str, int | bool | str]
+) -> tuple[KernelFunction, str] | CompileFailure:
+    """The C++ text of the instance with these arguments; those at the end may have defaults."""
+    where = f"{function.place}:{function.line}"
+    unknown = [name for name in template if name not in function.template]
+    given = [name for name in function.template if name in template]
+    if unknown or given != list(function.template[: len(given)]):
+        wanted = ", ".join(function.template)
+        return CompileFailure((f"{where}: kernel {function.name!r} takes the template arguments {wanted}",))
+    values = [template[name] for name in given]
+    texts = [str(v).lower() if isinstance(v, bool) else _TYPE_NAMES.get(str(v), str(v)) for v in values]
+    return function, f"{function.name}<{', '.join(texts)}>"
 
 
 def _parameters(function: KernelFunction, instance: str) -> tuple[tuple[FileParameter, int], ...] | CompileFailure:

@@ -46,6 +46,7 @@ class MlxKernel:
         header: helper functions, placed before the signature.
         inputs, outputs: in the order of the signature.
         template: template arguments; an int, a bool, or a dtype's name.
+        atomic_outputs: whether the outputs are ``device atomic<T>*``.
     """
 
     name: str
@@ -54,6 +55,7 @@ class MlxKernel:
     outputs: tuple[Argument, ...]
     header: str = ""
     template: Mapping[str, int | bool | str] = field(default_factory=dict)
+    atomic_outputs: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from metalsim.model import Argument, DType, MlxKernel
+from metalsim.model import Argument, MlxKernel
 
 CONSTANT_BELOW_ELEMENTS = 8
 """Inputs with fewer elements are passed in the constant address space."""
 
-_TYPE_TOKENS: Mapping[DType, str] = {
+TYPE_TOKENS: Mapping[str, str] = {
     "float32": "float",
     "float16": "float16_t",
     "bfloat16": "bfloat16_t",
     "bool": "bool",
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},  # type: ignore[misc]
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
+"""Metal's names of the dtypes, as MLX writes them."""
 
 # Order and numbering are the runtime's: msim_attribute(4 * position + axis), runtime/launch.c.
 _VECTOR_ATTRIBUTES = (
@@ -113,7 +114,7 @@ def input_space(shape: tuple[int, ...]) -> Space:
 
 
 def _input_parameters(argument: Argument, source: str, first_buffer: int) -> list[Parameter]:
-    name, token = argument.name, _TYPE_TOKENS[argument.dtype]
+    name, token = argument.name, TYPE_TOKENS[argument.dtype]
     space = input_space(argument.shape)
     declaration = f"const constant {token}& {name}" if space == "value" else f"const {space} {token}* {name}"
     parameters = [Parameter(name, "input", declaration, name, space, first_buffer)]
@@ -141,7 +142,7 @@ def _template(kernel: MlxKernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
             values.append(str(value))
         else:
             parameters.append(f"typename {name}")
-            values.append(_TYPE_TOKENS[value])  # type: ignore[index]
+            values.append(TYPE_TOKENS[value])
     return tuple(parameters), tuple(values)
 
 
@@ -149,8 +150,8 @@ def _function_name(kernel: MlxKernel, template_values: tuple[str, ...]) -> str:
     parts = ["custom_kernel_" + kernel.name, *template_values]
     for argument in kernel.inputs:
         suffix = {"value": "s", "constant": "c", "device": ""}[input_space(argument.shape)]
-        parts.append(_TYPE_TOKENS[argument.dtype] + suffix)
-    parts += [_TYPE_TOKENS[argument.dtype] for argument in kernel.outputs]
+        parts.append(TYPE_TOKENS[argument.dtype] + suffix)
+    parts += [TYPE_TOKENS[argument.dtype] for argument in kernel.outputs]
     return "_".join(parts)
 
 
@@ -163,7 +164,8 @@ def make_signature(kernel: MlxKernel) -> Signature:
     for argument in kernel.inputs:
         parameters += _input_parameters(argument, kernel.source, len(parameters))
     for argument in kernel.outputs:
-        declaration = f"device {_TYPE_TOKENS[argument.dtype]}* {argument.name}"
+        token = TYPE_TOKENS[argument.dtype]
+        declaration = f"device {f'atomic<{token}>' if kernel.atomic_outputs else token}* {argument.name}"
         parameters.append(Parameter(argument.name, "output", declaration, argument.name, "device", len(parameters)))
     for name, (kind, _) in ATTRIBUTES.items():
         if name in kernel.source:
@@ -189,7 +191,7 @@ def signature_faults(kernel: MlxKernel) -> tuple[str, ...]:
                 f"signature: template argument {name} = {value}: MLX puts it into the function's name, "
                 "where a minus sign cannot stand"
             )
-        elif isinstance(value, str) and value not in _TYPE_TOKENS:
+        elif isinstance(value, str) and value not in TYPE_TOKENS:
             faults.append(f"signature: template argument {name} = {value!r} is no dtype")
     return tuple(faults)
 

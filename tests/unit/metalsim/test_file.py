@@ -15,6 +15,7 @@ from metalsim import (
     FileOptions,
     Fresh,
     LaunchOptions,
+    ReadOnly,
     RunResult,
     compile_file,
     list_kernels,
@@ -271,3 +272,31 @@ kernel void k(device float4* out, const device float4* x, uint i [[thread_positi
     tile = np.vstack([x, np.full((1, 4), 7.0)])
     first = np.vstack([x[:1], np.ones((3, 4))])
     np.testing.assert_array_equal(result.outputs["out"], 2 * first + 2 * np.arange(4)[:, None] + tile)
+
+
+def test_template_arguments_of_the_options_make_an_instance(launch: Launcher) -> None:
+    text = """template <typename T, int N, bool TWICE = false>
+kernel void f(device T* out, uint i [[thread_position_in_grid]]) { out[i] = T(i * N * (TWICE ? 2 : 1)); }
+"""
+    for template, factor in (({"T": "float16", "N": 3}, 3), ({"N": 5, "T": "float", "TWICE": True}, 10)):
+        compiled = compile_file(text, "f", mode="checked", cache=launch.cache, options=FileOptions(template=template))
+        assert isinstance(compiled, CompiledFile)
+        dtype = "float16" if factor == 3 else "float32"
+        result = run_file(compiled, {"out": Fresh(dtype, (8,))}, grid=(8, 1, 1), threadgroup=(8, 1, 1))
+        np.testing.assert_array_equal(result.outputs["out"], np.arange(8) * factor)
+    failed = compile_file(text, "f", mode="checked", cache=launch.cache, options=FileOptions(template={"N": 5}))
+    assert isinstance(failed, CompileFailure)
+    assert "takes the template arguments T, N, TWICE" in failed.messages[0]
+
+
+def test_a_write_to_a_read_only_array_is_found_where_the_parameter_allows_it(launch: Launcher) -> None:
+    text = """kernel void f(device int* x, device int* out, uint i [[thread_position_in_grid]]) {
+  out[i] = x[i];
+  x[i] = 0;
+}"""
+    compiled = compile_file(text, "f", mode="checked", cache=launch.cache)
+    assert isinstance(compiled, CompiledFile)
+    x = np.arange(8, dtype=np.int32)
+    result = run_file(compiled, {"x": ReadOnly(x), 1: Fresh("int32", (8,))}, grid=(8, 1, 1), threadgroup=(8, 1, 1))
+    assert {(f.kind, f.line) for f in result.findings} == {("read-only", 3)}
+    assert set(result.outputs) == {"out"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from metalsim import Argument, MlxKernel
+from metalsim import Argument, CompiledKernel, MlxKernel, compile_kernel, run
 from metalsim.signature import ATTRIBUTES, make_signature, metal_text, signature_faults
+from tests.unit.metalsim.launching import Launcher
 
 
 def kernel(source: str, **options: object) -> MlxKernel:
@@ -97,3 +99,20 @@ custom_kernel_k_bfloat16_t_3_true_float16_t_bfloat16_t<bfloat16_t, 3, true>;
 def test_what_mlx_would_refuse(options: dict[str, object], words: str) -> None:
     (fault,) = signature_faults(kernel("", **options))
     assert words in fault
+
+
+def test_atomic_outputs_are_atomics(launch: Launcher) -> None:
+    counting = MlxKernel(
+        "histogram",
+        "atomic_fetch_add_explicit(&out[x[thread_position_in_grid.x]], 1, memory_order_relaxed);",
+        (Argument("x", "int32", (64,)),),
+        (Argument("out", "int32", (4,)),),
+        atomic_outputs=True,
+    )
+    assert "device atomic<int32_t>* out [[buffer(1)]]" in metal_text(counting, make_signature(counting))
+    compiled = compile_kernel(counting, mode="checked", cache=launch.cache)
+    assert isinstance(compiled, CompiledKernel)
+    x = np.arange(64, dtype=np.int32) % 4
+    result = run(compiled, {"x": x}, {}, grid=(64, 1, 1), threadgroup=(32, 1, 1), init_value=0)
+    assert result.findings == ()
+    assert result.outputs["out"].tolist() == [16, 16, 16, 16]
