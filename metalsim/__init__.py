@@ -1,6 +1,7 @@
 """Metal Shading Language on any CPU: compile, run, check and estimate compute kernels."""
 
 from metalsim.dispatch import Fresh, ReadOnly, run_file
+from metalsim.examine import examine, examine_file, examine_kernel, trace_nan
 from metalsim.file import CompiledFile, FileOptions, compile_file, list_kernels
 from metalsim.kernel import CompiledKernel, compile_kernel
 from metalsim.launch import LaunchOptions, RunResult, run
@@ -27,7 +28,11 @@ __all__ = [
     "RunResult",
     "compile_file",
     "compile_kernel",
+    "examine",
+    "examine_file",
+    "examine_kernel",
     "list_kernels",
     "run",
     "run_file",
+    "trace_nan",
 ]

@@ -99,9 +99,9 @@ class Launch(ctypes.Structure):
         ("event_count", ctypes.c_uint32),
         ("stopped", ctypes.c_uint32),
         ("checked", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("counted", ctypes.c_uint32),
         ("grid", ctypes.c_uint32 * 3),
         ("threadgroup", ctypes.c_uint32 * 3),
         ("threadgroup_lengths", ctypes.c_uint32 * THREADGROUP_ARGUMENTS),
-        ("reserved_too", ctypes.c_uint32),
+        ("traced", ctypes.c_uint32),
     )

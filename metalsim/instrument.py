@@ -296,7 +296,7 @@ def _pointer_of(part: str) -> str:
 
 
 def instrument(
-    ll_text: str, *, mode: Literal["checked", "counted"], user_files: Sequence[str] = USER_FILES
+    ll_text: str, *, mode: Literal["checked", "counted", "traced", "plain"], user_files: Sequence[str] = USER_FILES
 ) -> Instrumented:
     """Inserts the hooks into a module.
 
@@ -304,12 +304,14 @@ def instrument(
         ll_text: textual LLVM IR (opaque pointers), compiled with ``-gline-tables-only`` so that lines
             are known; ``#line`` directives name the user's files ``body`` and ``header``.
         mode: ``checked`` hooks memory accesses only; ``counted`` hooks basic blocks too and profiles
-            their operations.
+            their operations; ``plain`` hooks nothing.
         user_files: names of the files whose lines are reported.
 
     Returns:
         Valid IR: unknown lines are kept as they are.
     """
+    if mode == "plain":
+        return Instrumented(ll_text, (), ())
     rewriter = _Rewriter(read_module(ll_text), mode == "counted", user_files)
     text = rewriter.rewrite()
     return Instrumented(text, tuple(rewriter.sites), tuple(rewriter.blocks))

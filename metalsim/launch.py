@@ -116,6 +116,14 @@ def prefilled(kind: DType, shape: tuple[int, ...], poison: Poison) -> Array:
     return random.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
 
 
+def has_nan(array: Array) -> bool:
+    """Whether any element, or any floating-point member of a structure, is NaN."""
+    if array.dtype.names:
+        return any(has_nan(array[name]) for name in array.dtype.names)
+    floating = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
+    return floating and bool(np.isnan(array).any())
+
+
 def _strides(shape: tuple[int, ...]) -> list[int]:
     return [element_count(shape[axis + 1 :]) for axis in range(len(shape))]
 
@@ -201,7 +209,7 @@ class Program(Protocol):
 
     @property
     def mode(self) -> Mode:
-        """``checked`` or ``counted``."""
+        """What it was compiled for."""
         ...
 
     @property
@@ -283,7 +291,9 @@ def _simulate(
     launch = Launch(
         buffers=table, buffer_count=len(buffers.names), groups=chosen.ctypes.data, group_count=len(chosen),
         seed=options.seed, stack_bytes=STACK_BYTES, events=events, event_capacity=_EVENT_CAPACITY,
-        site_count=len(compiled.sites), block_count=len(compiled.blocks), checked=compiled.mode == "checked",
+        site_count=len(compiled.sites), block_count=len(compiled.blocks),
+        checked=compiled.mode in ("checked", "traced"), counted=compiled.mode == "counted",
+        traced=compiled.mode == "traced",
         grid=grid, threadgroup=geometry.threadgroup,
     )  # fmt: skip
     for index, length in options.threadgroup_lengths.items():

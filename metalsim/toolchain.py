@@ -29,7 +29,8 @@ from metalsim.errors import CompilerMissing
 from metalsim.instrument import USER_FILES, Instrumented, instrument
 from metalsim.model import CompileFailure
 
-Mode = Literal["checked", "counted"]
+Mode = Literal["checked", "counted", "traced", "plain"]
+"""What a compiled kernel does besides its work: find faults, count, find faults and where NaNs are born, nothing."""
 
 COMPILER_VARIABLE = "METALSIM_CXX"
 """Environment variable that names another clang, as a command line."""
@@ -83,8 +84,10 @@ _NO_SPECULATION = (
 _MODE_FLAGS: dict[Mode, tuple[str, ...]] = {
     "checked": ("-fsanitize=array-bounds",),
     "counted": ("-mllvm", "-unroll-threshold=4000"),
+    "traced": ("-fsanitize=array-bounds",),
+    "plain": (),
 }
-_CODE_GENERATION: dict[Mode, str] = {"checked": "-O0", "counted": "-O1"}
+_CODE_GENERATION: dict[Mode, str] = {"checked": "-O0", "counted": "-O1", "traced": "-O0", "plain": "-O2"}
 _RUNTIME_FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-fno-sanitize=all", "-w")
 # Blocks stay in the order of the source, since the lowest waiting call site goes first.
 _LINK_FLAGS = (

@@ -17,7 +17,7 @@ static inline void observe(const void *pointer, uint32_t bytes, uint32_t site, u
     if (!region || address - region->base >= region->bytes) region = msim_find_region(address, bytes, site, access);
     uint64_t offset = address - region->base;
     if (region->index == NO_INDEX) { /* a constant table of the kernel */
-        if (!msim.launch->checked) msim_count_access(region, address, bytes, site, access);
+        if (msim.launch->counted) msim_count_access(region, address, bytes, site, access);
         return;
     }
     if (offset + bytes > region->bytes || offset > region->bytes) {
@@ -30,7 +30,7 @@ static inline void observe(const void *pointer, uint32_t bytes, uint32_t site, u
         return;
     }
     if (msim.launch->checked) msim_check_access(region, offset, bytes, site, access);
-    else msim_count_access(region, address, bytes, site, access);
+    else if (msim.launch->counted) msim_count_access(region, address, bytes, site, access);
 }
 
 void msim_load(const void *address, uint32_t bytes, uint32_t site) { observe(address, bytes, site, ACCESS_LOAD); }
@@ -163,7 +163,7 @@ int msim_run(msim_launch *launch) {
     threads_per_group = (uint32_t)total;
     bool ready = total <= MAX_THREADS && launch->buffer_count <= MAX_BUFFERS && msim_map_buffers() &&
                  msim_make_stacks(threads_per_group, launch->stack_bytes) &&
-                 (launch->checked || msim_start_counters()) && catch_faults();
+                 (!launch->counted || msim_start_counters()) && catch_faults();
     if (ready) {
         msim.running = true;
         if (!sigsetjmp(msim.escape, 1)) {

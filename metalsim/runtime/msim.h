@@ -80,11 +80,10 @@ typedef struct {
     uint32_t buffer_count, site_count, block_count, event_capacity;
     uint32_t event_count;        /* out */
     uint32_t stopped;            /* out: the launch was ended early by a fault */
-    uint32_t checked;            /* 1 checks, 0 counts */
-    uint32_t reserved;
+    uint32_t checked, counted;   /* what the hooks do */
     uint32_t grid[3], threadgroup[3];
     uint32_t threadgroup_lengths[MSIM_THREADGROUP_ARGUMENTS]; /* bytes, by index */
-    uint32_t reserved_too;
+    uint32_t traced;             /* NaNs tell where they were born */
 } msim_launch;
 
 /* One remembered access to a shadow cell; group 0 means none (groups count from 1). */

@@ -55,12 +55,12 @@ static void run_simdgroup(uint32_t simdgroup) {
         }
         uint32_t mask = lowest_site(lanes, count);
         if (!mask) break;
-        if (!msim.launch->checked && mask == live) msim_flush_counters();
+        if (msim.launch->counted && mask == live) msim_flush_counters();
         uint32_t fired = msim_fire(lanes, count, mask);
         for (uint32_t i = 0; i < count; i++)
             if (fired >> i & 1) lanes[i].state = LANE_READY;
     }
-    if (!msim.launch->checked) msim_flush_counters();
+    if (msim.launch->counted) msim_flush_counters();
 }
 
 /* All live threads wait at a barrier: report those that don't wait at the same one, or have ended. */
