@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from metalsim.model import CompileFailure, Finding, Limits
 from metalsim.rewrite import RED_ZONE_BYTES, Rewritten, rewrite_file, swizzle_macros
 from metalsim.signature import ATTRIBUTES, TYPE_TOKENS
 from metalsim.source import FunctionConstant, KernelFunction, KernelParameter, LineMap, Source, Value, read_source
-from metalsim.tokens import tokenize
+from metalsim.tokens import Token
 from metalsim.toolchain import Mode, Toolchain
 
 _DEFAULT_NAME = "kernel.metal"
@@ -95,7 +96,14 @@ class FileOptions:
     template: Mapping[str, int | bool | str] = field(default_factory=dict)
 
 
-def _read(source: str | Path, cache: Path, options: FileOptions) -> tuple[Source, LineMap] | CompileFailure:
+def read_file(source: str | Path, cache: Path, options: FileOptions) -> Source | CompileFailure:
+    """A file after the preprocessor, split into what it declares.
+
+    Args:
+        source: the text itself, or the path of a file.
+        cache: folder for the compiler's files.
+        options: as for ``compile_file``.
+    """
     toolchain = Toolchain(cache, options.compiler)
     if isinstance(source, Path):
         text = toolchain.preprocess(source, options.include, options.macros)
@@ -108,7 +116,13 @@ def _read(source: str | Path, cache: Path, options: FileOptions) -> tuple[Source
         return text
     # Names without folders: those are what people read, and the cache serves a file wherever it lies.
     text = _MARKER.sub(lambda match: f'# {match[1]} "{Path(match[2]).name}"', text)
-    return read_source(text, options.constants), LineMap(tokenize(text))
+    # Whoever compiles all kernels of a file reads it once.
+    return _read_text(text, tuple((key, type(value), value) for key, value in options.constants.items()))
+
+
+@functools.lru_cache(maxsize=2)
+def _read_text(text: str, constants: tuple[tuple[int | str, type, Value], ...]) -> Source:
+    return read_source(text, {key: value for key, _, value in constants})
 
 
 def list_kernels(
@@ -121,11 +135,32 @@ def list_kernels(
         cache: folder for the compiler's files.
         options: as for ``compile_file``.
     """
-    read = _read(source, cache, options or FileOptions())
+    read = read_file(source, cache, options or FileOptions())
     if isinstance(read, CompileFailure):
         return read
-    plain = [f.host_name or f.name for f in read[0].functions.values() if not f.is_template]
-    return (*plain, *read[0].instances)
+    plain = [f.host_name or f.name for f in read.functions.values() if not f.is_template]
+    return (*plain, *read.instances)
+
+
+def kernel_families(
+    source: str | Path, *, cache: Path, options: FileOptions | None = None
+) -> dict[str, tuple[str, ...]] | CompileFailure:
+    """As ``list_kernels``, by the function or template that they are made from; a template may have none.
+
+    Args:
+        source: the text itself, or the path of a file.
+        cache: folder for the compiler's files.
+        options: as for ``compile_file``.
+    """
+    read = read_file(source, cache, options or FileOptions())
+    if isinstance(read, CompileFailure):
+        return read
+    families: dict[str, list[str]] = {}
+    for function in read.functions.values():
+        families[function.name] = [] if function.is_template else [function.host_name or function.name]
+    for host, instance in read.instances.items():
+        families.setdefault(instance.partition("<")[0].strip(), []).append(host)
+    return {name: tuple(hosts) for name, hosts in families.items()}
 
 
 def compile_file(
@@ -154,10 +189,9 @@ def compile_file(
         CompilerMissing: there is no compiler.
     """
     options = options or FileOptions()
-    read = _read(source, cache, options)
-    if isinstance(read, CompileFailure):
-        return read
-    found, lines = read
+    found = read_file(source, cache, options)
+    if isinstance(found, CompileFailure):
+        return found
     chosen = _choose(found, entry, options.template)
     if isinstance(chosen, CompileFailure):
         return chosen
@@ -165,9 +199,10 @@ def compile_file(
     parameters = _parameters(function, instance)
     if isinstance(parameters, CompileFailure):
         return parameters
-    rewritten = rewrite_file(found.tokens)
-    linted = _lint(found, rewritten, lines)
-    faults = [_placed(fault, lines) for fault in rewritten.faults]
+    tokens = found.tokens_of(instance)
+    rewritten = rewrite_file(tokens)
+    linted = _lint(tokens, rewritten, found.lines)
+    faults = [_placed(fault, found.lines) for fault in rewritten.faults]
     faults += [f"{item.place}:{item.line}: {item.message}" for item in linted if options.strict]
     if faults:
         return CompileFailure(tuple(faults), linted)
@@ -191,8 +226,8 @@ def compile_file(
     )  # fmt: skip
 
 
-def _lint(found: Source, rewritten: Rewritten, lines: LineMap) -> tuple[Finding, ...]:
-    faults = sorted({*rewritten.lint, *lint(found.tokens)})
+def _lint(tokens: Sequence[Token], rewritten: Rewritten, lines: LineMap) -> tuple[Finding, ...]:
+    faults = sorted({*rewritten.lint, *lint(tokens)})
     placed = ((lines.place(line), words) for line, words in faults)
     return tuple(Finding("lint", words, line, place) for (place, line), words in placed)
 

@@ -11,9 +11,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import PurePath
 
 from metalsim.declarations import CLOSING, Declaration, closing_angle, counted, declarations, is_attribute, matching
+from metalsim.reach import Piece, Reachable, removable
 from metalsim.tokens import Token, tokenize
 
 Value = int | float | bool
@@ -85,18 +87,28 @@ class Source:
     """What a file holds.
 
     Attributes:
-        tokens: of the text to rewrite; instantiations are gone, function constants have their values.
+        reachable: the text to rewrite; instantiations are gone, function constants have their values.
         functions: kernels by qualified name.
         instances: host name to the C++ text of an instance, such as ``f<float>``.
         constants: function constants in order.
+        lines: places of the text's lines.
         files: names of the user's files in the text.
     """
 
-    tokens: tuple[Token, ...]
+    reachable: Reachable
     functions: Mapping[str, KernelFunction]
     instances: Mapping[str, str]
     constants: tuple[FunctionConstant, ...]
+    lines: LineMap
     files: tuple[str, ...]
+
+    def tokens_of(self, instance: str) -> tuple[Token, ...]:
+        """The tokens to rewrite for one kernel.
+
+        Args:
+            instance: its C++ text.
+        """
+        return tuple(share_conditionals(self.reachable.from_entry(instance)))
 
 
 class LineMap:
@@ -143,6 +155,38 @@ def _operand_end(tokens: Sequence[Token], index: int) -> int:
             return i
         i += 1
     return i
+
+
+def share_conditionals(tokens: list[Token]) -> list[Token]:
+    """``c ? p[i] : T(0)`` with ``p`` outside thread memory: clang finds no common type for classes."""
+    for question in [i for i, token in enumerate(tokens) if token.text == "?" and token.counts][::-1]:
+        colon = _operand_end(tokens, question + 1)
+        if colon >= len(tokens) or tokens[colon].text != ":":
+            continue
+        operands = ((question + 1, colon), (colon + 1, _operand_end(tokens, colon + 1)))
+        stored = [_is_stored(tokens, start, end) for start, end in operands]
+        for (start, end), is_stored in zip(operands, stored, strict=True):
+            if is_stored and stored.count(True) == 1:
+                first, last = next(counted(tokens, start, end)), max(counted(tokens, start, end))
+                _wrap(tokens, last, "", ")")
+                _wrap(tokens, first, "msim::value_of(", "")
+    return tokens
+
+
+def _is_stored(tokens: Sequence[Token], start: int, end: int) -> bool:
+    """Whether an operand looks like an element, a member or a pointee."""
+    inner = [tokens[i] for i in counted(tokens, start, end)]
+    if not inner or any(token.text == "?" for token in inner):
+        return False
+    return inner[-1].text == "]" or inner[0].text == "*" or (len(inner) > 2 and inner[-2].text in (".", "->"))
+
+
+def _wrap(tokens: list[Token], index: int, before: str, after: str) -> None:
+    # Not marks: the parentheses belong together but lie in two tokens.
+    token = tokens[index]
+    tokens[index : index + 1] = [Token("string", t, token.line) for t in (before,) if t] + [token]
+    if after:
+        tokens.insert(index + 1, Token("string", after, token.line))
 
 
 def attributes(tokens: Sequence[Token]) -> dict[str, str]:
@@ -260,33 +304,19 @@ class _Reading:
         text = f"constexpr {kind} {name} = ({kind})({literal}); constexpr bool msim_defined_{name} = {defined};"
         self.drop(found.start, found.end, text)
 
-    def conditionals(self) -> None:
-        """``c ? p[i] : T(0)`` with ``p`` outside thread memory: clang finds no common type for classes."""
-        for question in [i for i, token in enumerate(self.tokens) if token.text == "?" and token.counts][::-1]:
-            colon = _operand_end(self.tokens, question + 1)
-            if colon >= len(self.tokens) or self.tokens[colon].text != ":":
-                continue
-            operands = ((question + 1, colon), (colon + 1, _operand_end(self.tokens, colon + 1)))
-            stored = [self._is_stored(start, end) for start, end in operands]
-            for (start, end), is_stored in zip(operands, stored, strict=True):
-                if is_stored and stored.count(True) == 1:
-                    first, last = next(counted(self.tokens, start, end)), max(counted(self.tokens, start, end))
-                    self._wrap(last, "", ")")
-                    self._wrap(first, "msim::value_of(", "")
-
-    def _is_stored(self, start: int, end: int) -> bool:
-        """Whether an operand looks like an element, a member or a pointee."""
-        inner = [self.tokens[i] for i in counted(self.tokens, start, end)]
-        if not inner or any(token.text == "?" for token in inner):
-            return False
-        return inner[-1].text == "]" or inner[0].text == "*" or (len(inner) > 2 and inner[-2].text in (".", "->"))
-
-    def _wrap(self, index: int, before: str, after: str) -> None:
-        # Not marks: the parentheses belong together but lie in two tokens.
-        token = self.tokens[index]
-        self.tokens[index : index + 1] = [Token("string", t, token.line) for t in (before,) if t] + [token]
-        if after:
-            self.tokens.insert(index + 1, Token("string", after, token.line))
+    def declaration(self, found: Declaration) -> bool:
+        """Read a declaration that is no instantiation; whether it is a kernel."""
+        if found.parameters >= 0:
+            is_kernel = found.body >= 0 and _is_kernel(self, found)
+            if is_kernel:
+                self.kernel(found)
+            self.array_parameters(found)
+            return is_kernel
+        if found.body < 0 and any(t.text == "function_constant" for t in self.tokens[found.start : found.end]):
+            self.constant(found)
+        elif found.is_class and found.body >= 0:
+            self.members(found)
+        return False
 
     def array_parameters(self, found: Declaration) -> None:
         """``constant int s[2]`` as a parameter is a pointer, which clang does not see for other address spaces."""
@@ -378,6 +408,10 @@ def _is_kernel(reading: _Reading, found: Declaration) -> bool:
     return any(t.text == "kernel" and t.kind == "name" for t in head)
 
 
+def _uses_internals(tokens: Sequence[Token]) -> bool:
+    return any(token.kind == "name" and token.text.startswith("__metal_") for token in tokens)
+
+
 def read_source(text: str, values: Mapping[int | str, Value]) -> Source:
     """Read a preprocessed file.
 
@@ -389,23 +423,18 @@ def read_source(text: str, values: Mapping[int | str, Value]) -> Source:
     tokens = tokenize(_UNROLL_BY_MACRO.sub("#pragma unroll", text))
     lines = LineMap(tokens)
     reading = _Reading(tokens, lines, values)
+    pieces: list[Piece] = []
     for found in declarations(tuple(tokens), 0, len(tokens)):
-        texts = [t.text for t in tokens[found.start : found.end] if t.counts]
+        words = list(islice((tokens[i].text for i in counted(tokens, found.start, found.end)), 2))
         if found.body == -2:
-            if found.scope == "metal" and any(text.startswith("__metal_") for text in texts):
+            if found.scope == "metal" and _uses_internals(tokens[found.start : found.end]):
                 # Definitions on top of Apple's own built-ins: the shim headers have these functions.
                 reading.drop(found.start, found.end)
-        elif not texts:
-            continue
-        elif texts[0] == "template" and texts[1:2] != ["<"]:
+        elif words[:1] == ["template"] and words[1:] != ["<"]:
             reading.instance(found)
-        elif "function_constant" in texts and found.body < 0 and found.parameters < 0:
-            reading.constant(found)
-        elif found.parameters >= 0:
-            if found.body >= 0 and _is_kernel(reading, found):
-                reading.kernel(found)
-            reading.array_parameters(found)
-        elif found.is_class and found.body >= 0:
-            reading.members(found)
-    reading.conditionals()
-    return Source(tuple(tokens), reading.functions, reading.instances, tuple(reading.constants), lines.files())
+        elif words:
+            is_kernel = reading.declaration(found)
+            piece = removable(tokens, found, is_kernel=is_kernel)
+            pieces += [piece] if piece and (not pieces or piece.start >= pieces[-1].end) else []
+    constants = tuple(reading.constants)
+    return Source(Reachable(tokens, pieces), reading.functions, reading.instances, constants, lines, lines.files())
