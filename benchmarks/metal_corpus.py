@@ -1,6 +1,6 @@
 """Compiles kernels of a checkout of ``.metal`` files and tells which do not compile, and how long it takes.
 
-    python benchmarks/metal_corpus.py CHECKOUT [FILE ...] [-I FOLDER] [--leave-out REGEX] [--per-family 3]
+    python -m benchmarks.metal_corpus CHECKOUT [FILE ...] [-I FOLDER] [--leave-out REGEX] [--per-family 3]
         [--constant NAME=VALUE] [--macro NAME=VALUE] [--jobs 1] [--results FILE.jsonl]
 
 Without FILE all ``.metal`` files of CHECKOUT are taken. A family is one kernel function, or all explicit

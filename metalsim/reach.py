@@ -7,12 +7,15 @@ is reported whichever kernel is asked for.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from metalsim.declarations import CLASS_WORDS, Declaration, before, counted
 from metalsim.tokens import Token, tokenize
+
+_MARKER = re.compile(r"\s*#\s*(?:line\s+)?\d")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Reachable:
     pieces: Sequence[Piece]
     _mentions: list[frozenset[str]] = field(init=False, repr=False)
     _roots: frozenset[str] = field(init=False, repr=False)
-    _directives: list[int] = field(init=False, repr=False)
+    _markers: list[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._mentions = [self._names(piece.start, piece.end) for piece in self.pieces]
@@ -77,10 +80,12 @@ class Reachable:
         starts = [*(piece.start for piece in self.pieces), len(self.tokens)]
         between = (self._names(start, end) for start, end in zip(ends, starts, strict=True))
         self._roots = frozenset().union(*between)
-        self._directives = [i for i, token in enumerate(self.tokens) if token.kind == "directive"]
+        # Line markers only: a pragma about a loop is an error outside a function.
+        directives = (i for i, token in enumerate(self.tokens) if token.kind == "directive")
+        self._markers = [i for i in directives if _MARKER.match(self.tokens[i].text)]
 
     def from_entry(self, instance: str) -> list[Token]:
-        """The tokens that the instance needs; in place of others their line breaks and directives stay.
+        """The tokens that the instance needs; in place of others their line breaks and line markers stay.
 
         Args:
             instance: C++ text of the kernel, such as ``f<float, 4>``.
@@ -115,11 +120,11 @@ class Reachable:
         return frozenset(token.text for token in self.tokens[start:end] if token.kind == "name")
 
     def _breaks(self, piece: Piece) -> list[Token]:
-        """Line breaks in place of a piece, with its directives at their lines."""
+        """Line breaks in place of a piece, with its line markers at their lines."""
         result: list[Token] = []
         line = self.tokens[piece.start].line
-        first = bisect_left(self._directives, piece.start)
-        for i in self._directives[first : bisect_left(self._directives, piece.end)]:
+        first = bisect_left(self._markers, piece.start)
+        for i in self._markers[first : bisect_left(self._markers, piece.end)]:
             directive = self.tokens[i]
             result += [Token("space", "\n" * (directive.line - line), line), directive]
             line = directive.line
