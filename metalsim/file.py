@@ -14,9 +14,10 @@ from metalsim.abi import THREADGROUP_ARGUMENTS
 from metalsim.instrument import Site
 from metalsim.lint import lint
 from metalsim.model import CompileFailure, Finding, Limits
-from metalsim.rewrite import RED_ZONE_BYTES, Rewritten, rewrite_file, swizzle_macros
+from metalsim.rewrite import RED_ZONE_BYTES, Rewritten, rewrite_file
 from metalsim.signature import ATTRIBUTES, TYPE_TOKENS
 from metalsim.source import FunctionConstant, KernelFunction, KernelParameter, LineMap, Source, Value, read_source
+from metalsim.swizzles import vector_macros
 from metalsim.tokens import Token
 from metalsim.toolchain import Mode, Toolchain
 
@@ -208,7 +209,7 @@ def compile_file(
         return CompileFailure(tuple(faults), linted)
     text = "\n".join(
         (
-            swizzle_macros(rewritten.swizzles),
+            vector_macros(rewritten.swizzles, rewritten.has_unions),
             '#include "metalsim/entry.h"',
             "using namespace metal;",
             rewritten.text,

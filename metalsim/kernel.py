@@ -10,8 +10,9 @@ from typing import Any
 from metalsim.instrument import Site
 from metalsim.lint import lint
 from metalsim.model import CompileFailure, Finding, Limits, MlxKernel
-from metalsim.rewrite import Rewritten, rewrite, swizzle_macros
+from metalsim.rewrite import Rewritten, rewrite
 from metalsim.signature import Signature, cxx_text, make_signature, metal_text, signature_faults
+from metalsim.swizzles import vector_macros
 from metalsim.tokens import tokenize
 from metalsim.toolchain import Mode, Toolchain
 
@@ -83,7 +84,7 @@ def compile_kernel(
     if faults:
         return CompileFailure(tuple(faults), linted)
     signature = make_signature(kernel)
-    swizzles = swizzle_macros(body.swizzles | header.swizzles)
+    swizzles = vector_macros(body.swizzles | header.swizzles, body.has_unions or header.has_unions)
     text = cxx_text(signature, body=body.text, header=header.text, swizzles=swizzles)
     built = Toolchain(cache, compiler).build(text, mode=mode)
     if isinstance(built, CompileFailure):

@@ -13,12 +13,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from metalsim.casts import cast_call, convert_casts
+from metalsim.conditionals import settle_conditionals
+from metalsim.swizzles import is_swizzle, member_calls, swizzle_call
 from metalsim.tokens import Token, tokenize
 
 RED_ZONE_BYTES = 65536
 """On both sides of each threadgroup array; the runtime's RED_ZONE_BYTES."""
 
-_SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOAT_LITERAL = re.compile(
     r"(?:(?=[0-9]*\.|[0-9]+[eE])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?|0[xX][0-9A-Fa-f.]*[pP][+-]?[0-9]+)"
     r"(?P<suffix>[fFhH]|bf|BF)?"
@@ -42,12 +44,14 @@ class Rewritten:
         swizzles: swizzles that occur, such as ``xy``.
         faults: why the text is refused, each with place and line.
         lint: lines and words of what Metal's compiler refuses and clang takes.
+        has_unions: whether the text defines a union.
     """
 
     text: str
     swizzles: frozenset[str]
     faults: tuple[str, ...]
     lint: tuple[tuple[int, str], ...] = ()
+    has_unions: bool = False
 
 
 @dataclass
@@ -60,6 +64,7 @@ class _Rewriting:
     faults: list[str] = field(default_factory=list)
     lint: list[tuple[int, str]] = field(default_factory=list)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
+    after_statement: str = ""
 
     def refuse(self, token: Token, what: str) -> None:
         self.faults.append(f"{self.place}:{token.line}: {what}")
@@ -244,10 +249,13 @@ def _rewrite_directive(rewriting: _Rewriting, token: Token) -> str:
     if re.search(r"\bthreadgroup\b[^*&\n]*\[", rest):
         rewriting.refuse(token, "metalsim does not support threadgroup arrays declared by a macro")
     pieces = []
-    for piece in tokenize(rest):
-        pieces.append(_float_literal(piece.text) if piece.kind == "number" else piece.text)
-    members = re.findall(r"\.\s*([A-Za-z]+)\b", rest)
-    rewriting.swizzles |= {name for name in members if _SWIZZLE.fullmatch(name)}
+    inner = convert_casts(tokenize(rest))
+    for index, piece in enumerate(inner):
+        swizzled = swizzle_call(inner, index) if piece.kind == "name" else ""
+        if swizzled:
+            rewriting.swizzles.add(piece.text)
+        call = swizzled or (cast_call(inner, index) if piece.kind == "name" else "")
+        pieces.append(call or (_float_literal(piece.text) if piece.kind == "number" else piece.text))
     return head + "define" + "".join(pieces)
 
 
@@ -272,6 +280,9 @@ def _rewrite_tokens(rewriting: _Rewriting, tokens: list[Token]) -> None:
                 index = behind
                 continue
         rewriting.out.append(_rewrite_token(rewriting, tokens, index))
+        if token.text == ";" and depth == 0 and rewriting.after_statement:
+            rewriting.out.append(rewriting.after_statement)
+            rewriting.after_statement = ""
         index += 1
 
 
@@ -282,11 +293,16 @@ def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> st
     if token.kind == "directive":
         return _rewrite_directive(rewriting, token)
     if token.kind == "name":
-        previous = _previous(tokens, index)
-        if previous >= 0 and tokens[previous].text in (".", "->") and _SWIZZLE.fullmatch(token.text):
-            rewriting.swizzles.add(token.text)
-        elif token.text == "static_cast" and rewriting.statics_allowed and not rewriting.place:
+        if is_swizzle(token.text):
+            call = swizzle_call(tokens, index)
+            if call:
+                rewriting.swizzles.add(token.text)
+                return call
+            rewriting.after_statement += member_calls(tokens, index)
+        elif token.text == "static_cast":
             return "msim::static_convert"
+        elif cast_call(tokens, index):
+            return cast_call(tokens, index)
         elif token.text in _NOT_METAL:
             rewriting.lint.append((token.line, f"Metal has no '{token.text}'"))
         elif token.text in _ASSEMBLY:
@@ -311,11 +327,7 @@ def rewrite(text: str, *, place: str, arrays_allowed: bool) -> Rewritten:
         place: ``body`` or ``header``, for messages.
         arrays_allowed: whether threadgroup variables may be declared (only the kernel's body may).
     """
-    rewriting = _Rewriting(place, arrays_allowed, statics_allowed=not arrays_allowed)
-    _rewrite_tokens(rewriting, tokenize(text))
-    return Rewritten(
-        "".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults), tuple(rewriting.lint)
-    )
+    return _rewritten(_Rewriting(place, arrays_allowed, statics_allowed=not arrays_allowed), tokenize(text))
 
 
 def rewrite_file(tokens: Sequence[Token]) -> Rewritten:
@@ -323,21 +335,16 @@ def rewrite_file(tokens: Sequence[Token]) -> Rewritten:
 
     Faults carry lines of the preprocessed text.
     """
-    rewriting = _Rewriting("", arrays_allowed=True, statics_allowed=True)
-    _rewrite_tokens(rewriting, list(tokens))
+    return _rewritten(_Rewriting("", arrays_allowed=True, statics_allowed=True), tokens)
+
+
+def _rewritten(rewriting: _Rewriting, tokens: Sequence[Token]) -> Rewritten:
+    _rewrite_tokens(rewriting, convert_casts(settle_conditionals(tokens)))
+    has_unions = any(token.text == "union" for token in tokens)
     return Rewritten(
-        "".join(rewriting.out), frozenset(rewriting.swizzles), tuple(rewriting.faults), tuple(rewriting.lint)
+        "".join(rewriting.out),
+        frozenset(rewriting.swizzles),
+        tuple(rewriting.faults),
+        tuple(rewriting.lint),
+        has_unions,
     )
-
-
-def swizzle_macros(swizzles: frozenset[str]) -> str:
-    """Definitions of MSIM_SWIZZLES_2, _3 and _4 (include/metalsim/vec.h) for the swizzles that occur."""
-    lines = []
-    for width in (2, 3, 4):
-        members = []
-        for name in sorted(swizzles):
-            axes = [("xyzw" if name[0] in "xyzw" else "rgba").index(c) for c in name]
-            if max(axes) < width:
-                members.append(f"MSIM_SWIZZLE{len(name)}({name}, {', '.join(map(str, axes))})")
-        lines.append(f"#define MSIM_SWIZZLES_{width} {' '.join(members)}".rstrip())
-    return "\n".join(lines)

@@ -108,7 +108,7 @@ class Source:
         Args:
             instance: its C++ text.
         """
-        return tuple(share_conditionals(self.reachable.from_entry(instance)))
+        return tuple(self.reachable.from_entry(instance))
 
 
 class LineMap:
@@ -138,55 +138,6 @@ class LineMap:
     def files(self) -> tuple[str, ...]:
         """Names of all files that have lines in the text."""
         return tuple(dict.fromkeys(name for name, _ in self._places if name and not name.startswith("<")))
-
-
-def _operand_end(tokens: Sequence[Token], index: int) -> int:
-    """Where an operand of ``?:`` ends: at its ``:``, or at what no expression goes past."""
-    nested, i = 0, index
-    while i < len(tokens):
-        text = tokens[i].text if tokens[i].counts else ""
-        if text in CLOSING:
-            i = matching(tokens, i)
-        elif text == "?":
-            nested += 1
-        elif text == ":" and nested:
-            nested -= 1
-        elif text in (":", ";", ",", *CLOSING.values()):
-            return i
-        i += 1
-    return i
-
-
-def share_conditionals(tokens: list[Token]) -> list[Token]:
-    """``c ? p[i] : T(0)`` with ``p`` outside thread memory: clang finds no common type for classes."""
-    for question in [i for i, token in enumerate(tokens) if token.text == "?" and token.counts][::-1]:
-        colon = _operand_end(tokens, question + 1)
-        if colon >= len(tokens) or tokens[colon].text != ":":
-            continue
-        operands = ((question + 1, colon), (colon + 1, _operand_end(tokens, colon + 1)))
-        stored = [_is_stored(tokens, start, end) for start, end in operands]
-        for (start, end), is_stored in zip(operands, stored, strict=True):
-            if is_stored and stored.count(True) == 1:
-                first, last = next(counted(tokens, start, end)), max(counted(tokens, start, end))
-                _wrap(tokens, last, "", ")")
-                _wrap(tokens, first, "msim::value_of(", "")
-    return tokens
-
-
-def _is_stored(tokens: Sequence[Token], start: int, end: int) -> bool:
-    """Whether an operand looks like an element, a member or a pointee."""
-    inner = [tokens[i] for i in counted(tokens, start, end)]
-    if not inner or any(token.text == "?" for token in inner):
-        return False
-    return inner[-1].text == "]" or inner[0].text == "*" or (len(inner) > 2 and inner[-2].text in (".", "->"))
-
-
-def _wrap(tokens: list[Token], index: int, before: str, after: str) -> None:
-    # Not marks: the parentheses belong together but lie in two tokens.
-    token = tokens[index]
-    tokens[index : index + 1] = [Token("string", t, token.line) for t in (before,) if t] + [token]
-    if after:
-        tokens.insert(index + 1, Token("string", after, token.line))
 
 
 def attributes(tokens: Sequence[Token]) -> dict[str, str]:

@@ -2,12 +2,13 @@
 #ifndef METALSIM_ATOMIC_H
 #define METALSIM_ATOMIC_H
 
-#include "types.h"
+#include "simd.h"
 
 namespace metal {
 
-enum memory_order { memory_order_relaxed = 0 };
-enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
+enum memory_order {
+    memory_order_relaxed, memory_order_acquire, memory_order_release, memory_order_acq_rel, memory_order_seq_cst
+};
 
 template <class T> struct atomic {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8 || is_same_v<T, bool>, "Metal has atomics of 32-bit types, ulong and bool");
@@ -38,34 +39,49 @@ template <class T> struct same { using type = T; };
 namespace metal {
 
 #define MSIM_ATOMIC template <class A, class T = msim::atomic_value_t<A>> MSIM_INLINE
+#define MSIM_RELAXED(order)                                                                    \
+    __attribute__((diagnose_if((order) != memory_order_relaxed,                                  \
+                               "Metal's atomic functions take memory_order_relaxed only", "error")))
 #define MSIM_OPERAND typename msim::same<T>::type operand
 
-MSIM_ATOMIC T atomic_load_explicit(A *object, memory_order) {
+MSIM_ATOMIC T atomic_load_explicit(A *object, memory_order order) MSIM_RELAXED(order) {
     T result;
     __atomic_load((T *)&object->value, &result, __ATOMIC_RELAXED);
     return result;
 }
-MSIM_ATOMIC void atomic_store_explicit(A *object, MSIM_OPERAND, memory_order) {
+MSIM_ATOMIC void atomic_store_explicit(A *object, MSIM_OPERAND, memory_order order) MSIM_RELAXED(order) {
     __atomic_store((T *)&object->value, &operand, __ATOMIC_RELAXED);
 }
-MSIM_ATOMIC T atomic_exchange_explicit(A *object, MSIM_OPERAND, memory_order) {
+MSIM_ATOMIC T atomic_exchange_explicit(A *object, MSIM_OPERAND, memory_order order) MSIM_RELAXED(order) {
     T result;
     __atomic_exchange((T *)&object->value, &operand, &result, __ATOMIC_RELAXED);
     return result;
 }
 template <class A, class E, class T = msim::atomic_value_t<A>>
-MSIM_INLINE bool atomic_compare_exchange_weak_explicit(A *object, E *expected, MSIM_OPERAND, memory_order, memory_order) {
+MSIM_INLINE bool atomic_compare_exchange_weak_explicit(A *object, E *expected, MSIM_OPERAND, memory_order order,
+                                                       memory_order failed) MSIM_RELAXED(order) MSIM_RELAXED(failed) {
     T seen = *expected;
     bool done = __atomic_compare_exchange((T *)&object->value, &seen, &operand, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     *expected = seen;
     return done;
 }
 #define MSIM_FETCH(name)                                                                  \
-    MSIM_ATOMIC T atomic_fetch_##name##_explicit(A *object, MSIM_OPERAND, memory_order) { \
+    MSIM_ATOMIC T atomic_fetch_##name##_explicit(A *object, MSIM_OPERAND, memory_order order) MSIM_RELAXED(order) { \
         return __atomic_fetch_##name((T *)&object->value, operand, __ATOMIC_RELAXED);     \
     }
 MSIM_FETCH(add) MSIM_FETCH(sub) MSIM_FETCH(and) MSIM_FETCH(or) MSIM_FETCH(xor) MSIM_FETCH(min) MSIM_FETCH(max)
 #undef MSIM_FETCH
+/* Without a result, for ulong. */
+#define MSIM_UPDATE(name)                                                                 \
+    MSIM_ATOMIC void atomic_##name##_explicit(A *object, MSIM_OPERAND, memory_order order) MSIM_RELAXED(order) { \
+        static_assert(is_same_v<T, ulong>, "atomic_" #name "_explicit takes an atomic_ulong"); \
+        __atomic_fetch_##name((T *)&object->value, operand, __ATOMIC_RELAXED);            \
+    }
+MSIM_UPDATE(min) MSIM_UPDATE(max)
+#undef MSIM_UPDATE
+/* Threads of this simulator see each other's writes at once; the race check knows barriers only. */
+MSIM_INLINE void atomic_thread_fence(mem_flags, memory_order, thread_scope = thread_scope_device) {}
+#undef MSIM_RELAXED
 #undef MSIM_OPERAND
 #undef MSIM_ATOMIC
 

@@ -23,7 +23,7 @@ template <class T, int C, int R> struct matrix {
     template <class... A, enable_if_t<sizeof...(A) == C && (C > 1) && (msim::is_vector<A>::value && ...), int> = 0>
     MSIM_INLINE matrix(const A &...column) : columns{vec<T, R>(column)...} {}
     template <class... A, enable_if_t<sizeof...(A) == C * R && (!msim::is_vector<A>::value && ...), int> = 0>
-    explicit MSIM_INLINE matrix(A... value) {
+    MSIM_INLINE matrix(A... value) {
         T all[] = {(T)value...};
         for (int i = 0; i < C * R; i++) columns[i / R].element[i % R] = all[i];
     }
@@ -46,6 +46,8 @@ template <class T, int C, int R> struct matrix {
     }
     friend MSIM_INLINE matrix operator*(T a, const matrix &b) { return b * a; }
     MSIM_INLINE matrix &operator*=(T b) { return *this = *this * b; }
+    MSIM_INLINE matrix &operator*=(const matrix<T, C, C> &b) { return *this = *this * b; }
+    friend MSIM_INLINE matrix operator-(const matrix &a) { return a * T(-1); }
     friend MSIM_INLINE vec<T, R> operator*(const matrix &a, const vec<T, C> &v) {
         vec<T, R> result = a.columns[0] * v.element[0];
         for (int c = 1; c < C; c++) result = result + a.columns[c] * v.element[c];
@@ -67,6 +69,22 @@ template <class T, int C, int R> MSIM_INLINE matrix<T, R, C> transpose(const mat
     matrix<T, R, C> result;
     for (int c = 0; c < C; c++)
         for (int r = 0; r < R; r++) result.columns[r].element[c] = a.columns[c].element[r];
+    return result;
+}
+
+template <class T> MSIM_INLINE T determinant(const matrix<T, 2, 2> &a) { return a[0].x * a[1].y - a[1].x * a[0].y; }
+template <class T> MSIM_INLINE T determinant(const matrix<T, 3, 3> &a) { return dot(a[0], cross(a[1], a[2])); }
+template <class T> MSIM_INLINE T determinant(const matrix<T, 4, 4> &a) {
+    T result = T(0);
+    for (int c = 0; c < 4; c++) {
+        matrix<T, 3, 3> minor;
+        for (int k = 0; k < 3; k++) {
+            const vec<T, 4> &column = a[k < c ? k : k + 1];
+            minor[k] = vec<T, 3>(column.y, column.z, column.w);
+        }
+        T term = a[c].x * determinant(minor);
+        result = c % 2 ? result - term : result + term;
+    }
     return result;
 }
 

@@ -8,20 +8,6 @@
 
 namespace metal {
 
-template <class T, size_t N> struct array {
-    T __elems[N];
-    static constexpr MSIM_INLINE size_t size() { return N; }
-    MSIM_INLINE T &operator[](size_t i) { return __elems[i]; }
-    MSIM_INLINE const T &operator[](size_t i) const { return __elems[i]; }
-};
-
-template <class... B> struct disjunction : bool_constant<(bool(B::value) || ...)> {};
-template <class... B> struct conjunction : bool_constant<(bool(B::value) && ...)> {};
-template <class B> struct negation : bool_constant<!bool(B::value)> {};
-template <class... B> using _disjunction = disjunction<B...>;
-template <class... B> using _conjunction = conjunction<B...>;
-template <class B> using _negation = negation<B>;
-
 /* The promise that all lanes hold the same value is not checked. */
 template <class T> using uniform = T;
 template <class T> MSIM_INLINE constexpr T make_uniform(T value) { return value; }
@@ -37,19 +23,6 @@ struct os_log {
 }  // namespace metal
 
 namespace msim {
-
-/* A copy in thread memory of what lies anywhere. */
-template <class T> MSIM_INLINE constexpr value_t<T> value_of(T &&value) { return value; }
-
-/* static_cast, which clang refuses between half and bfloat. */
-template <class T, class U> MSIM_INLINE constexpr T static_convert(U &&value) {
-    using From = value_t<U>;
-    if constexpr ((metal::is_same_v<T, half> && metal::is_same_v<From, bfloat>) ||
-                  (metal::is_same_v<T, bfloat> && metal::is_same_v<From, half>))
-        return (T)(float)value;
-    else
-        return static_cast<T>(static_cast<U &&>(value));
-}
 
 template <int I, class P, class... R> struct pick : pick<I - 1, R...> {};
 template <class P, class... R> struct pick<0, P, R...> { using type = P; };

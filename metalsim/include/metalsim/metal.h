@@ -1,8 +1,10 @@
 /* The Metal standard library, as far as it is there. */
 #include "types.h"
+#include "array.h"
 #include "vec.h"
 #include "math.h"
 #include "columns.h"
+#include "pack.h"
 #include "simd.h"
 #include "matrix.h"
 #include "atomic.h"

@@ -42,7 +42,12 @@ enum class mem_flags : uint {
 MSIM_INLINE constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 MSIM_INLINE constexpr mem_flags operator&(mem_flags a, mem_flags b) { return mem_flags(uint(a) & uint(b)); }
 
+enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
+
 MSIM_INLINE void threadgroup_barrier(mem_flags flags, MSIM_HERE) { msim_barrier((uint)flags, here.line, here.place); }
+MSIM_INLINE void threadgroup_barrier(mem_flags flags, thread_scope, MSIM_HERE) {
+    msim_barrier((uint)flags, here.line, here.place);
+}
 MSIM_INLINE void simdgroup_barrier(mem_flags flags, MSIM_HERE) {
     msim_request request = {nullptr, nullptr, MSIM_SIMD_BARRIER, MSIM_U32, 1, 32, (uint)flags, here.line, here.place};
     msim_collective(&request);
@@ -98,17 +103,18 @@ MSIM_SHUFFLES(shuffle_down, MSIM_SHUFFLE_DOWN) MSIM_SHUFFLES(shuffle_xor, MSIM_S
 MSIM_SHUFFLES(shuffle_rotate_up, MSIM_ROTATE_UP) MSIM_SHUFFLES(shuffle_rotate_down, MSIM_ROTATE_DOWN)
 MSIM_SHUFFLES(broadcast, MSIM_BROADCAST)
 
-#define MSIM_FILLS(suffix, OP)                                                                  \
+#define MSIM_FILL(function, OP, WIDTH)                                                          \
     template <class A, class B, class T = msim::plain_t<A>>                                     \
-    MSIM_INLINE T simd_##suffix(const A &a, const B &b, ushort delta, MSIM_HERE) {              \
+    MSIM_INLINE T function(const A &a, const B &b, ushort delta, MSIM_HERE) {                   \
         T fill(b);                                                                              \
-        return msim::collect<T>(T(a), OP, 32, delta, &fill, here);             \
+        return msim::collect<T>(T(a), OP, WIDTH, delta, &fill, here);                           \
     }                                                                                           \
     template <class A, class B, class T = msim::plain_t<A>>                                     \
-    MSIM_INLINE T simd_##suffix(const A &a, const B &b, ushort delta, ushort modulo, MSIM_HERE) { \
+    MSIM_INLINE T function(const A &a, const B &b, ushort delta, ushort modulo, MSIM_HERE) {    \
         T fill(b);                                                                              \
-        return msim::collect<T>(T(a), OP, modulo, delta, &fill, here);         \
+        return msim::collect<T>(T(a), OP, modulo, delta, &fill, here);                          \
     }
+#define MSIM_FILLS(suffix, OP) MSIM_FILL(simd_##suffix, OP, 32) MSIM_FILL(quad_##suffix, OP, 4)
 MSIM_FILLS(shuffle_and_fill_up, MSIM_FILL_UP) MSIM_FILLS(shuffle_and_fill_down, MSIM_FILL_DOWN)
 
 template <class A, class T = msim::plain_t<A>> MSIM_INLINE T simd_broadcast_first(const A &a, MSIM_HERE) {
@@ -123,6 +129,9 @@ MSIM_INLINE bool simd_all(bool yes, MSIM_HERE) { return msim::vote(MSIM_ALL, 32,
 MSIM_INLINE bool simd_any(bool yes, MSIM_HERE) { return msim::vote(MSIM_ANY, 32, yes, here); }
 MSIM_INLINE bool simd_is_first(MSIM_HERE) { return msim::vote(MSIM_IS_FIRST, 32, true, here); }
 MSIM_INLINE quad_vote quad_ballot(bool yes, MSIM_HERE) { return quad_vote((uint)msim::vote(MSIM_BALLOT, 4, yes, here)); }
+MSIM_INLINE quad_vote quad_active_threads_mask(MSIM_HERE) {
+    return quad_vote((uint)msim::vote(MSIM_ACTIVE_MASK, 4, true, here));
+}
 MSIM_INLINE bool quad_all(bool yes, MSIM_HERE) { return msim::vote(MSIM_ALL, 4, yes, here); }
 MSIM_INLINE bool quad_any(bool yes, MSIM_HERE) { return msim::vote(MSIM_ANY, 4, yes, here); }
 MSIM_INLINE bool quad_is_first(MSIM_HERE) { return msim::vote(MSIM_IS_FIRST, 4, true, here); }

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metalsim.rewrite import rewrite, swizzle_macros
+from metalsim.rewrite import rewrite
+from metalsim.swizzles import vector_macros
 from metalsim.tokens import tokenize
 from tests.unit.metalsim.launching import Launcher
 
@@ -111,10 +112,10 @@ def test_threadgroup_arrays_only_in_the_body() -> None:
 def test_swizzles_that_occur_are_listed() -> None:
     result = rewrite("a.xy = b.zw; c.rgb; d->xxxx; e.xyq; other.w;\n#define S v.yz", place="body", arrays_allowed=True)
     assert result.swizzles == {"xy", "zw", "rgb", "xxxx", "yz"}
-    macros = swizzle_macros(result.swizzles).splitlines()
-    assert macros[0] == "#define MSIM_SWIZZLES_2 MSIM_SWIZZLE4(xxxx, 0, 0, 0, 0) MSIM_SWIZZLE2(xy, 0, 1)"
-    assert "MSIM_SWIZZLE3(rgb, 0, 1, 2)" in macros[1]
-    assert "MSIM_SWIZZLE2(zw, 2, 3)" in macros[2]
+    macros = vector_macros(result.swizzles, has_unions=False).splitlines()
+    assert macros[0] == "#define MSIM_SWIZZLES_2 MSIM_SWIZZLE(xxxx, 4, 0, 0, 0, 0) MSIM_SWIZZLE(xy, 2, 0, 1)"
+    assert "MSIM_SWIZZLE(rgb, 3, 0, 1, 2)" in macros[1]
+    assert "MSIM_SWIZZLE(zw, 2, 2, 3)" in macros[2]
 
 
 @given(st.text(alphabet="ab1.\"'/*\\\n#[]<>-: \t", max_size=60))
