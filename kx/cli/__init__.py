@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
         "resume": LazyCommand("kx.cli.search:resume", "Go on with a search that was stopped or killed."),
         "runs": LazyCommand("kx.cli.runs:runs", "List the searches in the data folder, oldest first."),
         "show": LazyCommand("kx.cli.runs:show", "Show a run's world model, outcomes and best path."),
-        "check": LazyCommand("kx.cli.check:check", "Compile the kernels of a .metal file and run all checks."),
+        "metal": LazyCommand("kx.cli.metal:metal", "Compile, check and run Metal kernels on this machine's CPU."),
         "doctor": LazyCommand("kx.cli.doctor:doctor", "Check what this machine has and what it lacks."),
     }
 )

@@ -1,0 +1,69 @@
+"""Drafts a launch file for a kernel: every buffer with the type that the kernel's text gives it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from metalsim.file import CompiledFile, FileParameter
+
+_DTYPES = {
+    "float": "float32", "half": "float16", "bfloat": "bfloat16", "bool": "bool", "char": "int8", "uchar": "uint8",
+    "short": "int16", "ushort": "uint16", "int": "int32", "uint": "uint32", "long": "int64", "ulong": "uint64",
+    "size_t": "uint64", "float16_t": "float16", "bfloat16_t": "bfloat16",
+    **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+_ELEMENT = re.compile(r"(?:packed_)?(?:_?atomic[_<])?(?P<name>[a-z]\w*?)(?P<width>[234])?>?")
+_THREADS = 1024
+_THREADGROUP = 256
+_THREADGROUP_BYTES = 4096
+_STRUCT_BYTES = 64
+
+
+def draft_launch(compiled: CompiledFile, entry: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A launch file's content for a kernel, to be edited.
+
+    Args:
+        compiled: the kernel, in any mode.
+        entry: its name as the user says it.
+
+    Returns:
+        the content, for JSON, and remarks on what is a guess beyond sizes.
+    """
+    remarks: list[str] = []
+    buffers = sorted((p for p in compiled.parameters if p.role == "buffer"), key=lambda p: p.index)
+    content: dict[str, Any] = {
+        "entry": entry,
+        "grid_threads": [_THREADS, 1, 1],
+        "threadgroup": [_THREADGROUP, 1, 1],
+        "buffers": [_buffer(parameter, seed, remarks) for seed, parameter in enumerate(buffers)],
+    }
+    if memory := [_THREADGROUP_BYTES for p in compiled.parameters if p.role == "threadgroup"]:
+        content["threadgroup_memory"] = memory
+    if compiled.constants:
+        content["function_constants"] = {constant.name: 0 for constant in compiled.constants}
+    return content, tuple(remarks)
+
+
+def _buffer(parameter: FileParameter, seed: int, remarks: list[str]) -> dict[str, Any]:
+    kind = parameter.kind[:-1]
+    match = _ELEMENT.fullmatch(kind)
+    dtype = _DTYPES.get(match["name"]) if match else None
+    if match is None or dtype is None:
+        remarks.append(f"buffer {parameter.name} holds {kind}: give its bytes as uint8, best from an .npy file")
+        return {"name": parameter.name, "role": "in", "dtype": "uint8", "shape": [_STRUCT_BYTES],
+                "fill": {"kind": "zeros"}}  # fmt: skip
+    width = [int(match["width"])] if match["width"] else []
+    if parameter.kind.endswith("&"):
+        if width:
+            return {"name": parameter.name, "role": "in", "dtype": dtype, "shape": width,
+                    "fill": {"kind": "const", "value": 1}}  # fmt: skip
+        value = _THREADS if "int" in dtype else 1
+        return {"name": parameter.name, "role": "scalar", "dtype": dtype, "value": value}
+    entry: dict[str, Any] = {"name": parameter.name, "role": "in", "dtype": dtype, "shape": [_THREADS, *width]}
+    if parameter.writable and "atomic" in kind:
+        return {**entry, "role": "inout", "fill": {"kind": "zeros"}}
+    if parameter.writable:
+        return {**entry, "role": "out"}
+    random = "normal" if dtype.startswith(("float", "bfloat")) else "randint"
+    return {**entry, "fill": {"kind": random, "seed": seed}}

@@ -1,0 +1,340 @@
+"""Checks files and runs launches as a whole: compile, lint, run with all checks, count, estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from metalsim.cost import ChipModel, Estimate, estimate
+from metalsim.counters import Counters, LaunchShape, count
+from metalsim.dispatch import Bound, Fresh, ReadOnly, run_file
+from metalsim.errors import InputError
+from metalsim.examine import examine
+from metalsim.file import CompiledFile, FileOptions, FileParameter, compile_file, list_kernels
+from metalsim.kernel import CompiledKernel, compile_kernel
+from metalsim.launch import Array, LaunchOptions, RunResult, numpy_dtype, run
+from metalsim.launchfile import BodyFile, BufferPlan, LaunchPlan, make_array
+from metalsim.model import Argument, CompileFailure, Finding, Limits, MlxKernel
+from metalsim.signature import element_count
+from metalsim.toolchain import Mode
+
+Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class EntryCheck:
+    """What compiling one kernel said.
+
+    Attributes:
+        name: of the function, or host name of the instance.
+        compiled: whether the compiler took it.
+        errors: its messages with file and line, first one first; empty when it compiled.
+        lint: what Metal's compiler refuses although this one takes it.
+    """
+
+    name: str
+    compiled: bool
+    errors: tuple[str, ...] = ()
+    lint: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a kernel is compiled and run with, apart from its launch.
+
+    Attributes:
+        cache: folder for compiled kernels.
+        limits: of the chip.
+        include: folders for ``#include``.
+        quantities: of the chip, for the estimate; empty for no estimate.
+        time_limit_s: seconds after which a run counts as hanging.
+    """
+
+    cache: Path
+    limits: Limits
+    include: tuple[Path, ...] = ()
+    quantities: Mapping[str, float] = field(default_factory=dict)
+    time_limit_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """What a launch did.
+
+    Attributes:
+        errors: why it does not compile; everything else is then empty.
+        findings: of the lint and of all checks.
+        outputs: arrays that the kernel wrote, by name.
+        counters: None when the launch was not counted.
+        estimate: of its time; None without a chip's quantities.
+    """
+
+    errors: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    outputs: Mapping[str, Array] = field(default_factory=dict)
+    counters: Counters | None = None
+    estimate: Estimate | None = None
+
+
+def check_file(
+    path: Path, entry: str, surroundings: Surroundings, plan: LaunchPlan | None = None, advance: Advance | None = None
+) -> tuple[EntryCheck, ...] | CompileFailure:
+    """Compile the kernels of a file, several at a time.
+
+    Args:
+        path: of the ``.metal`` file.
+        entry: one kernel, or empty for all.
+        surroundings: limits, include folders, cache.
+        plan: whose function constants and template arguments hold.
+        advance: called with the number of finished kernels and of all.
+
+    Returns:
+        one check per kernel, in the file's order; a failure when the file cannot be read at all.
+
+    Raises:
+        CompilerMissing: there is no compiler.
+    """
+    options = _file_options(surroundings, plan)
+    names: Sequence[str] | CompileFailure = (entry,)
+    if not entry:
+        names = list_kernels(path, cache=surroundings.cache, options=options)
+    if isinstance(names, CompileFailure):
+        return names
+    done = 0
+
+    def check(name: str) -> EntryCheck:
+        nonlocal done
+        compiled = compile_file(
+            path, name, mode="checked", cache=surroundings.cache, options=options, limits=surroundings.limits
+        )
+        done += 1
+        if advance:
+            advance(done, len(names))
+        return _entry_check(name, compiled)
+
+    with ThreadPoolExecutor() as pool:
+        return tuple(pool.map(check, names))
+
+
+def check_body(body: BodyFile, surroundings: Surroundings, plan: LaunchPlan) -> EntryCheck:
+    """Compile a kernel body for the arrays of a launch.
+
+    Raises:
+        InputError: the launch does not name the body's inputs and outputs.
+        CompilerMissing: there is no compiler.
+    """
+    return _entry_check(body.name, _Body(body, plan, surroundings).compile("checked"))
+
+
+def _entry_check(name: str, compiled: CompiledFile | CompiledKernel | CompileFailure) -> EntryCheck:
+    if isinstance(compiled, CompileFailure):
+        return EntryCheck(name, False, compiled.messages, compiled.lint)
+    return EntryCheck(name, True, (), compiled.lint)
+
+
+def _file_options(surroundings: Surroundings, plan: LaunchPlan | None) -> FileOptions:
+    constants = plan.constants if plan else {}
+    template = plan.template if plan else {}
+    return FileOptions(constants=constants, include=surroundings.include, strict=False, template=template)
+
+
+class _Launch(Protocol):
+    """A kernel with what it is run with."""
+
+    def compile(self, mode: Mode) -> CompiledFile | CompiledKernel | CompileFailure: ...
+
+    def run(self, compiled: Any, threadgroups: Sequence[int] | None) -> RunResult: ...
+
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+
+    @property
+    def buffer_bytes(self) -> int: ...
+
+
+def run_launch(source: Path | BodyFile, plan: LaunchPlan, surroundings: Surroundings) -> LaunchReport:
+    """Run a launch with all checks, then count it and estimate its time.
+
+    Args:
+        source: a ``.metal`` file, or a kernel body.
+        plan: what it is run with.
+        surroundings: limits, include folders, cache, the chip's quantities.
+
+    Raises:
+        InputError: the launch does not fit the kernel.
+        EnvironmentLacking: no compiler, or not enough memory.
+    """
+    launch: _Launch = (
+        _File(source, plan, surroundings) if isinstance(source, Path) else _Body(source, plan, surroundings)
+    )
+    lint: tuple[Finding, ...] = ()
+
+    def attempt(mode: Mode) -> RunResult | CompileFailure:
+        nonlocal lint
+        compiled = launch.compile(mode)
+        lint = compiled.lint
+        return compiled if isinstance(compiled, CompileFailure) else launch.run(compiled, None)
+
+    result = examine(attempt)
+    if isinstance(result, CompileFailure):
+        return LaunchReport(result.messages, lint)
+    report = LaunchReport((), (*lint, *result.findings), result.outputs)
+    if not surroundings.quantities or result.threadgroups_run == 0:
+        return report
+    counted = launch.compile("counted")
+    if isinstance(counted, CompileFailure):
+        return report
+    counters = _count(launch, counted, result)
+    chip = ChipModel.from_quantities(surroundings.quantities)
+    return replace(report, counters=counters, estimate=estimate(counters, chip))
+
+
+def _count(launch: _Launch, compiled: CompiledFile | CompiledKernel, checked: RunResult) -> Counters:
+    result = launch.run(compiled, None)
+    if result.raw is None:
+        raise InputError("the launch exceeds a limit, so that nothing was counted")
+    shape = LaunchShape(
+        element_count(launch.grid), checked.threadgroups_total, checked.threads_per_threadgroup, launch.buffer_bytes
+    )
+    return count(compiled.sites, compiled.blocks, result.raw, shape)
+
+
+class _File:
+    """A launch of a kernel of a file."""
+
+    def __init__(self, path: Path, plan: LaunchPlan, surroundings: Surroundings) -> None:
+        if plan.grid is None or plan.threadgroup is None:
+            raise InputError("the launch names no grid", "grid_threads and threadgroup: threads in x, y, z")
+        self._path, self._plan, self._surroundings = path, plan, surroundings
+        self.grid, self._threadgroup = plan.grid, plan.threadgroup
+        self.buffer_bytes = _bytes(plan.buffers)
+        self._options = _file_options(surroundings, plan)
+        self._entry = plan.entry or self._only_kernel()
+
+    def _only_kernel(self) -> str:
+        names = list_kernels(self._path, cache=self._surroundings.cache, options=self._options)
+        if isinstance(names, CompileFailure):
+            return ""
+        if len(names) != 1:
+            listed = ", ".join(names[:8]) or "none; name an instance of a template, such as f<float>"
+            raise InputError("the launch names no entry", f"kernels of {self._path.name}: {listed}")
+        return names[0]
+
+    def compile(self, mode: Mode) -> CompiledFile | CompileFailure:
+        return compile_file(
+            self._path, self._entry, mode=mode, cache=self._surroundings.cache, options=self._options,
+            limits=self._surroundings.limits,
+        )  # fmt: skip
+
+    def run(self, compiled: Any, threadgroups: Sequence[int] | None) -> RunResult:
+        wanted = sorted(p.index for p in compiled.parameters if p.role == "threadgroup")
+        given = self._plan.threadgroup_memory
+        if len(given) != len(wanted):
+            raise InputError(
+                f"the kernel takes {len(wanted)} threadgroup arguments, the launch gives {len(given)}",
+                "threadgroup_memory: bytes of each, in the order of their indices",
+            )
+        options = LaunchOptions(
+            limits=self._surroundings.limits, threadgroups=threadgroups,
+            threadgroup_lengths=dict(zip(wanted, given, strict=True)),
+        )  # fmt: skip
+        buffers = self._buffers(compiled)
+        return run_file(compiled, buffers, grid=self.grid, threadgroup=self._threadgroup, options=options)
+
+    def _buffers(self, compiled: CompiledFile) -> dict[int | str, Bound]:
+        parameters = sorted((p for p in compiled.parameters if p.role == "buffer"), key=lambda p: p.index)
+        plans = self._plan.buffers
+        if len(plans) > len(parameters):
+            listed = ", ".join(f"{p.index} {p.name}" for p in parameters)
+            raise InputError(f"the launch has {len(plans)} buffers, the kernel {len(parameters)}", f"buffers: {listed}")
+        by_name = {p.name: p for p in parameters}
+        named = all(plan.name in by_name for plan in plans)
+        pairs = [(by_name[plan.name], plan) for plan in plans] if named else zip(parameters, plans, strict=False)
+        return {parameter.index: self._bound(parameter, plan) for parameter, plan in pairs}
+
+    def _bound(self, parameter: FileParameter, plan: BufferPlan) -> Bound:
+        if plan.role in ("out", "inout") and not parameter.writable:
+            raise InputError(f"buffer {plan.name} is {plan.role}, but the kernel's {parameter.name} is read-only")
+        if plan.role == "out":
+            init = self._plan.init_value
+            return Fresh(plan.dtype, plan.shape) if init is None else make_array(_filled(plan, init))
+        return make_array(plan) if plan.role == "inout" else ReadOnly(make_array(plan))
+
+
+class _Body:
+    """A launch of a kernel body."""
+
+    def __init__(self, body: BodyFile, plan: LaunchPlan, surroundings: Surroundings) -> None:
+        self._plan, self._surroundings = plan, surroundings
+        grid, threadgroup = plan.grid or body.grid, plan.threadgroup or body.threadgroup
+        if grid is None or threadgroup is None:
+            raise InputError("neither the launch nor the body names a grid", "grid_threads and threadgroup")
+        self.grid, self._threadgroup = grid, threadgroup
+        self.buffer_bytes = _bytes(plan.buffers)
+        self._init_value = body.init_value if plan.init_value is None else plan.init_value
+        buffers = {buffer.name: buffer for buffer in plan.buffers}
+        missing = [name for name in (*body.input_names, *body.output_names) if name not in buffers]
+        unknown = [name for name in buffers if name not in (*body.input_names, *body.output_names)]
+        if missing or unknown:
+            words = f"the launch lacks buffer {missing[0]}" if missing else f"the body has no buffer {unknown[0]}"
+            raise InputError(words, f"it has {', '.join((*body.input_names, *body.output_names))}")
+        self._inputs = [buffers[name] for name in body.input_names]
+        self._outputs = [buffers[name] for name in body.output_names]
+        wrong = [b.name for b in self._inputs if b.role not in ("in", "scalar")]
+        wrong += [b.name for b in self._outputs if b.role != "out"]
+        if wrong:
+            raise InputError(f"buffer {wrong[0]} has the wrong role", "inputs are in or scalar, outputs are out")
+        inputs, outputs = tuple(map(_argument, self._inputs)), tuple(map(_argument, self._outputs))
+        self._kernel = MlxKernel(
+            body.name, body.source, inputs, outputs, body.header, {**body.template, **plan.template},
+            body.atomic_outputs,
+        )  # fmt: skip
+
+    def compile(self, mode: Mode) -> CompiledKernel | CompileFailure:
+        return compile_kernel(
+            self._kernel, mode=mode, cache=self._surroundings.cache, limits=self._surroundings.limits, strict=False
+        )
+
+    def run(self, compiled: Any, threadgroups: Sequence[int] | None) -> RunResult:
+        return run(
+            compiled, {b.name: make_array(b) for b in self._inputs}, {b.name: b.shape for b in self._outputs},
+            grid=self.grid, threadgroup=self._threadgroup, threadgroups=threadgroups, init_value=self._init_value,
+        )  # fmt: skip
+
+
+def _bytes(buffers: Sequence[BufferPlan]) -> int:
+    return sum(element_count(b.shape) * numpy_dtype(b.dtype).itemsize for b in buffers)
+
+
+def _argument(buffer: BufferPlan) -> Argument:
+    return Argument(buffer.name, buffer.dtype, buffer.shape)
+
+
+def _filled(plan: BufferPlan, value: float) -> BufferPlan:
+    return replace(plan, fill=replace(plan.fill, kind="const", lo=value), file=None)
+
+
+def counters_to_json(counters: Counters) -> dict[str, float]:
+    """The counters of a launch by name; totals are for the whole launch."""
+    return {
+        "threads": counters.shape.threads,
+        "threadgroups": counters.shape.threadgroups,
+        "device_bytes_read": counters.device_bytes_read,
+        "device_bytes_written": counters.device_bytes_written,
+        "threadgroup_bytes": counters.threadgroup_bytes,
+        "bank_conflict_cycles": counters.bank_conflict_cycles,
+        "barriers": counters.barriers,
+        "simd_barriers": counters.simd_barriers,
+        "shuffles": counters.shuffles,
+        "transcendental_operations": counters.transcendental_operations,
+        "arithmetic_operations": counters.arithmetic_operations,
+    }
+
+
+def estimate_to_json(estimated: Estimate, chip: str) -> dict[str, Any]:
+    """An estimate as ``{"chip", "time_us", "bound_by", "parts"}``."""
+    parts = {name.removesuffix("_us"): value for name, value in asdict(estimated.parts).items()}
+    return {"chip": chip, "time_us": estimated.time_us, "bound_by": estimated.bound_by, "parts": parts}
