@@ -39,6 +39,7 @@ class EventKind(IntEnum):
     FAULT = 11
     SIMD_BARRIER_MISMATCH = 12
     TOO_MANY_ARRAYS = 13
+    NAN_BORN = 14
 
 
 class BufferSpec(ctypes.Structure):
@@ -72,7 +73,8 @@ class Event(ctypes.Structure):
         ("other_access", ctypes.c_uint32),
         ("region_bytes", ctypes.c_uint64),
         ("region_element_bytes", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("operand_count", ctypes.c_uint32),
+        ("operands", ctypes.c_double * 3),
         ("place", ctypes.c_char * 64),
         ("text", ctypes.c_char * 80),
     )

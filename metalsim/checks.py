@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from metalsim.abi import ARRAY_INDEX_BASE, NO_INDEX, Event, EventKind
+from metalsim.births import Arrival
 from metalsim.instrument import Site
 from metalsim.model import Finding, FindingKind, Limits
 
@@ -26,6 +27,7 @@ _KINDS: dict[EventKind, FindingKind] = {
     EventKind.UNWRITTEN_OUTPUT: "not-written",
     EventKind.FAULT: "crash",
     EventKind.TOO_MANY_ARRAYS: "limit",
+    EventKind.NAN_BORN: "nan",
 }
 
 
@@ -65,6 +67,14 @@ class Geometry:
         return f"thread {_position(linear, self.threadgroup)}"
 
 
+def _formula(operation: str, operands: Sequence[float]) -> str:
+    """``inf - inf`` or ``log(-1)``."""
+    shown = [f"{operand:.6g}" for operand in operands]
+    if operation in ("+", "-", "*", "/"):
+        return f" {operation} ".join(shown)
+    return f"{operation}({', '.join(shown)})"
+
+
 def _together(earlier: Finding, later: Finding) -> Finding:
     also = {*earlier.also_lines, *later.also_lines} - {earlier.line}
     return replace(earlier, count=earlier.count + later.count, also_lines=tuple(sorted(also)))
@@ -85,10 +95,18 @@ class Reporter:
         sites: of the compiled kernel.
         buffers: by buffer index.
         geometry: of the launch.
+        arrivals: where the NaNs of a traced launch ended, by the number of the place that made them.
     """
 
-    def __init__(self, sites: Sequence[Site], buffers: Sequence[BufferName], geometry: Geometry) -> None:
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        buffers: Sequence[BufferName],
+        geometry: Geometry,
+        arrivals: Mapping[int, Arrival] | None = None,
+    ) -> None:
         self._sites = sites
+        self._arrivals = arrivals or {}
         self._buffers = buffers
         self._geometry = geometry
 
@@ -99,6 +117,8 @@ class Reporter:
         """
         merged: dict[tuple[str, str, int, str], Finding] = {}
         for event in events:
+            if event.kind == EventKind.NAN_BORN and event.offset not in self._arrivals:
+                continue  # it was selected away
             finding = self._finding(event)
             region = str(event.region)
             key = (finding.kind, finding.place, finding.line, "" if finding.line else region + finding.message)
@@ -146,7 +166,18 @@ class Reporter:
             return f"{who} writes {self._element(event)}, which is an input and read-only"
         if kind is EventKind.UNWRITTEN_OUTPUT:
             return f"{event.count} elements of the output were never written, the first is {self._element(event)}"
+        if kind is EventKind.NAN_BORN:
+            return self._birth(event, who)
         return self._sync_message(kind, event, who)
+
+    def _birth(self, event: Event, who: str) -> str:
+        operation = event.text.decode(errors="replace")
+        if event.site < len(self._sites):
+            operation = self._sites[event.site].operation
+        end = self._arrivals[event.offset]
+        more = f" and {end.count - 1} more elements" if end.count > 1 else ""
+        formula = _formula(operation, event.operands[: event.operand_count])
+        return f"{who} computes {formula}, which is NaN and ends in {end.buffer}[{end.index}]{more}"
 
     def _sync_message(self, kind: EventKind, event: Event, who: str) -> str:
         other = self._geometry.thread(event.other_thread) if event.other_thread != NO_INDEX else ""

@@ -3,7 +3,8 @@
 A hook call stands in front of each access whose pointer does not provably come from a local
 variable of the same function. In counted mode each basic block reports its execution, and its
 operations are classified statically (``metalsim.operations``), which is what the cost estimate is
-built from. docs/estimate.md says how.
+built from. docs/estimate.md says how. In traced mode the floating-point operations are looked at as well
+(``metalsim.births``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from metalsim.births import HOOKS as BIRTH_HOOKS
+from metalsim.births import BirthHooks, operation_of
 from metalsim.blocks import BlockProfile, profile_function
 from metalsim.ir import (
     MEMORY_CALL,
@@ -27,7 +30,8 @@ from metalsim.ir import (
 )
 from metalsim.values import PointerOrigins
 
-SiteKind = Literal["load", "store", "atomic"]
+SiteKind = Literal["load", "store", "atomic", "arithmetic"]
+HookMode = Literal["checked", "counted", "traced", "plain"]
 
 _HOOKS = {
     "msim_load": "declare void @msim_load(ptr, i32, i32) nounwind",
@@ -44,14 +48,15 @@ _BROKEN_PROMISES = re.compile(
 
 @dataclass(frozen=True)
 class Site:
-    """One place in the program that accesses memory.
+    """One place in the program that accesses memory, or in traced mode computes with floating-point numbers.
 
     Attributes:
         index: number passed to the hook.
-        kind: ``load``, ``store`` or ``atomic``.
+        kind: ``load``, ``store``, ``atomic`` or ``arithmetic``.
         bytes: bytes of one lane's access; 0 when only known at run time (a memcpy of variable length).
         line: line of the kernel's body or header (1-based), 0 when it comes from neither.
         place: ``body``, ``header`` or empty.
+        operation: what is computed: an operator or a function's name.
     """
 
     index: int
@@ -59,6 +64,7 @@ class Site:
     bytes: int
     line: int
     place: str
+    operation: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,13 +142,18 @@ class _Access:
 class _Rewriter:
     """Collects the lines to insert into one module."""
 
-    def __init__(self, module: Module, counted: bool, user_files: Sequence[str]) -> None:
+    def __init__(self, module: Module, mode: HookMode, user_files: Sequence[str]) -> None:
         self.module = module
-        self.counted = counted
+        self.counted = mode == "counted"
+        self.traced = mode == "traced"
         self.places = Places(module, user_files)
         self.sites: list[Site] = []
         self.blocks: list[BlockProfile] = []
         self.inserted: dict[int, list[str]] = {}
+        self.renamed: dict[int, tuple[str, str]] = {}
+        self.appended: dict[int, list[str]] = {}
+        self._defined = {function.name for function in module.functions}
+        self._births = BirthHooks(self._temporary)
         self._temporaries = 0
 
     def rewrite(self) -> str:
@@ -151,7 +162,9 @@ class _Rewriter:
         lines: list[str] = []
         for index, line in enumerate(self.module.lines):
             lines.extend(self.inserted.get(index, ()))
-            lines.append(_BROKEN_PROMISES.sub("", line) if line.startswith("attributes #") else line)
+            renamed = line.replace(*self.renamed[index], 1) if index in self.renamed else line
+            lines.append(_BROKEN_PROMISES.sub("", renamed) if line.startswith("attributes #") else renamed)
+            lines.extend(self.appended.get(index, ()))
         return "\n".join([*lines, *self._missing_declarations(), ""])
 
     def _rewrite_function(self, function: Function) -> None:
@@ -162,11 +175,34 @@ class _Rewriter:
                 accesses = self._accesses(instruction, origins)
                 if accesses:
                     sites_of_line[instruction.first_line] = self._insert(instruction, accesses)
+                if self.traced:
+                    self._mark_births(instruction)
         if self.counted:
             profiles = profile_function(self.module, function, sites_of_line, len(self.blocks), self.places.of, origins)
             for block, profile in zip(function.blocks, profiles, strict=True):
                 self._insert_block_hook(block, profile)
             self.blocks.extend(profiles)
+
+    def _mark_births(self, instruction: Instruction) -> None:
+        operation = operation_of(instruction, self._defined.__contains__)
+        if operation is None:
+            return
+        place, line = self.places.of(instruction.location)
+        site = len(self.sites)
+        self.sites.append(Site(site, "arithmetic", 0, line, place, operation.name))
+        raw = self._temporary()
+        if instruction.opcode == "atomicrmw":
+            # Nothing else runs meanwhile: what the memory now holds can be computed again and marked.
+            pointer = _pointer_of(split_arguments(instruction.body)[0].split("fadd ", 1)[1])
+            marked = self._temporary()
+            made = [f"{raw} = fadd {operation.type} {', '.join(operation.operands)}"]
+            made += self._births.lines(operation, raw, marked, site)
+            made.append(f"store {operation.type} {marked}, {pointer}")
+        else:
+            self.renamed[instruction.first_line] = (f"{instruction.result} =", f"{raw} =")
+            made = self._births.lines(operation, raw, instruction.result, site)
+        suffix = _location_suffix(instruction)
+        self.appended[instruction.last_line] = [f"  {text}{suffix}" for text in made]
 
     def _insert_block_hook(self, block: Block, profile: BlockProfile) -> None:
         first = next((item for item in block.instructions if item.first_line == block.insert_line), None)
@@ -246,7 +282,8 @@ class _Rewriter:
             if f"@{name}(" in line
         }
         wanted = [name for name in _HOOKS if self.counted or name != "msim_block"]
-        return [_HOOKS[name] for name in wanted if name not in present]
+        births = BIRTH_HOOKS.values() if self.traced else ()
+        return [*(_HOOKS[name] for name in wanted if name not in present), *births]
 
 
 def _location_suffix(instruction: Instruction | None) -> str:
@@ -295,16 +332,15 @@ def _pointer_of(part: str) -> str:
     return f"{type_text} {rest[: rest.rfind(')') + 1]}" if opening >= 0 else f"{type_text} {rest.split()[0]}"
 
 
-def instrument(
-    ll_text: str, *, mode: Literal["checked", "counted", "traced", "plain"], user_files: Sequence[str] = USER_FILES
-) -> Instrumented:
+def instrument(ll_text: str, *, mode: HookMode, user_files: Sequence[str] = USER_FILES) -> Instrumented:
     """Inserts the hooks into a module.
 
     Args:
         ll_text: textual LLVM IR (opaque pointers), compiled with ``-gline-tables-only`` so that lines
             are known; ``#line`` directives name the user's files ``body`` and ``header``.
         mode: ``checked`` hooks memory accesses only; ``counted`` hooks basic blocks too and profiles
-            their operations; ``plain`` hooks nothing.
+            their operations; ``traced`` hooks accesses and marks NaNs where they are born; ``plain`` hooks
+            nothing.
         user_files: names of the files whose lines are reported.
 
     Returns:
@@ -312,6 +348,6 @@ def instrument(
     """
     if mode == "plain":
         return Instrumented(ll_text, (), ())
-    rewriter = _Rewriter(read_module(ll_text), mode == "counted", user_files)
+    rewriter = _Rewriter(read_module(ll_text), mode, user_files)
     text = rewriter.rewrite()
     return Instrumented(text, tuple(rewriter.sites), tuple(rewriter.blocks))

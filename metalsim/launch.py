@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metalsim.abi import MAX_THREADS, SIMD_WIDTH, BufferSpec, Event, Launch, Role
+from metalsim.births import arrivals
 from metalsim.checks import BufferName, Geometry, Reporter, limit_findings
 from metalsim.errors import EnvironmentLacking, InputError
 from metalsim.instrument import Site
@@ -76,7 +77,8 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 @cache
-def _library(path: Path) -> tuple[ctypes.CDLL, threading.Lock]:
+def load_library(path: Path) -> tuple[ctypes.CDLL, threading.Lock]:
+    """A compiled kernel's library, and the lock that its launches take in turn."""
     if sys.platform == "linux":
         # Kernels are linked without libm: glibc's is put into the global scope, musl's is part of its libc.
         with contextlib.suppress(OSError):
@@ -271,7 +273,7 @@ class LaunchOptions:
 
 
 def _execute(compiled: Program, launch: Launch) -> None:
-    library, lock = _library(compiled.library)
+    library, lock = load_library(compiled.library)
     with lock:
         ready = library.msim_run(ctypes.byref(launch))
     if not ready:
@@ -377,7 +379,8 @@ def execute(
         return RunResult(buffers.outputs, findings[: options.max_findings], None, total, 0, threads, 0)
 
     launch, events, raw = _simulate(compiled, buffers, chosen, Geometry(groups, size), grid, options)
-    reporter = Reporter(compiled.sites, buffers.names, Geometry(groups, size))
+    born = arrivals(buffers.outputs) if compiled.mode == "traced" else {}
+    reporter = Reporter(compiled.sites, buffers.names, Geometry(groups, size), born)
     declared = int(launch.threadgroup_bytes)
     found = limit_findings(limits, threads=requested, threadgroup_bytes=declared, buffers=len(buffers.names))
     found += reporter.findings(events, options.max_findings)

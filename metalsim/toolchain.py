@@ -79,12 +79,22 @@ _NO_SPECULATION = (
     *(part for flag in ("instrument-reads", "instrument-writes", "instrument-atomics", "stack", "globals")
       for part in ("-mllvm", f"-asan-{flag}=0")),
 )  # fmt: skip
+# Instructions that the optimizer moves between branches, or merges, lose their line.
+_LINE_FLAGS = tuple(
+    part
+    for flag in (
+        "hoist-common-insts=false", "sink-common-insts=false", "phi-node-folding-threshold=0",
+        "two-entry-phi-node-folding-threshold=0", "speculate-one-expensive-inst=false",
+        "instcombine-code-sinking=false", "enable-gvn-sink=false",
+    )
+    for part in ("-mllvm", f"-{flag}")
+)  # fmt: skip
 # A kernel that is counted should have the instructions that a GPU compiler makes, which unrolls loops of constant
 # length; one that is checked should compile fast. The IR is optimized in both; what is left is code generation.
 _MODE_FLAGS: dict[Mode, tuple[str, ...]] = {
-    "checked": ("-fsanitize=array-bounds",),
+    "checked": ("-fsanitize=array-bounds", *_LINE_FLAGS),
     "counted": ("-mllvm", "-unroll-threshold=4000"),
-    "traced": ("-fsanitize=array-bounds",),
+    "traced": ("-fsanitize=array-bounds", *_LINE_FLAGS),
     "plain": (),
 }
 _CODE_GENERATION: dict[Mode, str] = {"checked": "-O0", "counted": "-O1", "traced": "-O0", "plain": "-O2"}

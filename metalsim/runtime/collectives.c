@@ -74,6 +74,15 @@ static scalar combine(uint32_t op, uint32_t type, scalar a, scalar b) {
     return round_to(r, type);
 }
 
+/* combine(), with a look at whether the lane makes a NaN there. */
+static scalar combine_traced(const msim_thread *lane, uint32_t op, uint32_t type, scalar a, scalar b) {
+    scalar r = combine(op, type, a, b);
+    if (!msim.launch->traced || !is_float(type) || r.f == r.f || a.f != a.f || b.f != b.f) return r;
+    float operands[] = {a.f, b.f};
+    r.f = msim_collective_birth(lane, op == MSIM_PRODUCT ? "*" : "+", operands, 2);
+    return r;
+}
+
 static bool takes_part(uint32_t mask, uint32_t lane) { return lane < SIMD_WIDTH && (mask >> lane & 1); }
 
 static void *component(const msim_request *request, uint32_t index) {
@@ -90,7 +99,8 @@ static void reduce(msim_thread *lanes, uint32_t mask, uint32_t op, uint32_t inde
     for (uint32_t step = width / 2; step; step /= 2) {
         for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
             if (i % (2 * step) >= step || !takes_part(present, i + step)) continue;
-            values[i] = takes_part(present, i) ? combine(op, type, values[i], values[i + step]) : values[i + step];
+            values[i] = takes_part(present, i) ? combine_traced(&lanes[lead], op, type, values[i], values[i + step])
+                                               : values[i + step];
             present |= 1u << i;
         }
     }
@@ -111,8 +121,8 @@ static void prefix(msim_thread *lanes, uint32_t mask, uint32_t index) {
         }
         if (!takes_part(mask, i)) continue;
         scalar before = running;
-        running = combine(product ? MSIM_PRODUCT : MSIM_SUM, type, running,
-                          read_scalar(component(lanes[i].request, index), type));
+        running = combine_traced(&lanes[i], product ? MSIM_PRODUCT : MSIM_SUM, type, running,
+                                 read_scalar(component(lanes[i].request, index), type));
         write_scalar(component(lanes[i].request, index), type, exclusive ? before : running);
     }
 }
@@ -240,6 +250,23 @@ static void gather_matrix(msim_thread *lanes, uint32_t mask, uint32_t slot, uint
     }
 }
 
+/* Mark elements of c where the product makes a NaN: the multiplication that follows keeps the mark. */
+static void trace_multiply(const msim_thread *lane, float a[8][8], float b[8][8], float c[8][8]) {
+    for (int row = 0; row < 8; row++) {
+        for (int column = 0; column < 8; column++) {
+            float sum = c[row][column];
+            for (int k = 0; k < 8 && sum == sum; k++) {
+                float operands[] = {a[row][k], b[k][column], sum};
+                sum = fmaf(operands[0], operands[1], operands[2]);
+                bool born = sum != sum && operands[0] == operands[0] && operands[1] == operands[1];
+                if (born) c[row][column] = msim_collective_birth(lane, "fma", operands, 3);
+                /* a NaN of an operand came first */
+                if (sum != sum && !born) break;
+            }
+        }
+    }
+}
+
 /* d = a * b + c: from c on, one fused multiply-add per k in ascending order, in float; rounded to d's type once. */
 static void multiply_matrices(msim_thread *lanes, uint32_t mask) {
     const msim_request *lead = lanes[__builtin_ctz(mask)].request;
@@ -247,6 +274,7 @@ static void multiply_matrices(msim_thread *lanes, uint32_t mask) {
     gather_matrix(lanes, mask, SLOT_A, lead->lane & 255, a);
     gather_matrix(lanes, mask, SLOT_B, lead->lane >> 8 & 255, b);
     gather_matrix(lanes, mask, SLOT_C, lead->lane >> 16 & 255, c);
+    if (msim.launch->traced) trace_multiply(&lanes[__builtin_ctz(mask)], a, b, c);
     for (int row = 0; row < 8; row++)
         for (int k = 0; k < 8; k++)
             for (int column = 0; column < 8; column++)

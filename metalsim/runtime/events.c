@@ -50,7 +50,8 @@ void msim_fill_poison(void *data, uint64_t bytes, uint64_t salt) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        uint64_t word = (x & 1) ? 0x7fff7fff7fff7fffu : x;
+        /* Random bits would look like the mark of a NaN that was born. */
+        uint64_t word = (x & 1) || msim.launch->traced ? 0x7fff7fff7fff7fffu : x;
         memcpy(out + i, &word, bytes - i < 8 ? bytes - i : 8);
     }
 }

@@ -154,6 +154,7 @@ int msim_run(msim_launch *launch) {
     uint64_t total = 1;
     memset(&msim, 0, sizeof msim);
     msim.launch = launch;
+    msim_forget_births();
     msim.time = 1;
     for (int axis = 0; axis < 3; axis++) {
         uint32_t extent = launch->threadgroup[axis];

@@ -21,7 +21,7 @@ enum {
     EVENT_THREADGROUP_RACE, EVENT_DEVICE_RACE, EVENT_OUT_OF_RANGE, EVENT_UNINITIALIZED_READ,
     EVENT_READONLY_WRITE, EVENT_BARRIER_MISMATCH, EVENT_ENDED_BEFORE_BARRIER, EVENT_INACTIVE_LANE,
     EVENT_WILD_ACCESS, EVENT_ARRAY_INDEX, EVENT_UNWRITTEN_OUTPUT, EVENT_FAULT, EVENT_SIMD_BARRIER_MISMATCH,
-    EVENT_TOO_MANY_ARRAYS
+    EVENT_TOO_MANY_ARRAYS, EVENT_NAN_BORN
 };
 
 enum { ACCESS_LOAD, ACCESS_STORE, ACCESS_ATOMIC };
@@ -45,7 +45,8 @@ typedef struct {
     uint64_t group, other_group;
     uint32_t line, other_access;
     uint64_t region_bytes;
-    uint32_t region_element_bytes, reserved;
+    uint32_t region_element_bytes, operand_count;
+    double operands[3];      /* of the operation that made a NaN */
     char place[64];
     char text[80];
 } msim_event;
@@ -179,6 +180,10 @@ bool msim_start_counters(void);
 void msim_drop_counters(void);
 void msim_count_access(msim_region *region, uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access);
 void msim_flush_counters(void);
+
+/* births.c */
+float msim_collective_birth(const msim_thread *lane, const char *operation, const float *operands, uint32_t count);
+void msim_forget_births(void);
 
 /* events.c */
 msim_event *msim_add_event(uint32_t kind, uint32_t site, uint32_t region, uint32_t line, const char *place);

@@ -3,6 +3,7 @@
 #include "switch.c"
 #include "softfloat.c"
 #include "events.c"
+#include "births.c"
 #include "fibers.c"
 #include "memory.c"
 #include "shadow.c"

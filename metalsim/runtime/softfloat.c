@@ -41,7 +41,7 @@ static uint16_t narrow(double x, int mantissa, int bias) {
     int exponent = (int)(bits >> 52 & 0x7ff) - 1023;
     uint64_t fraction = bits & 0xfffffffffffffu;
     uint16_t infinity = (uint16_t)((2 * bias + 1) << mantissa);
-    if (exponent == 1024) return sign | infinity | (fraction ? 1 << (mantissa - 1) : 0);
+    if (exponent == 1024) return sign | infinity | (fraction ? 1 << (mantissa - 1) | (uint16_t)(fraction >> (52 - mantissa)) : 0);
     if (exponent > bias) return sign | infinity;
     if (exponent < -bias - mantissa - 1) return sign;
     fraction |= 0x10000000000000u;
