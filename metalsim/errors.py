@@ -3,7 +3,8 @@
     MetalsimError
     ├── InputError             exit code 2: arrays, names or files that don't fit
     └── EnvironmentLacking     exit code 3: not enough memory, no worker process
-        └── CompilerMissing    no C++ compiler
+        ├── CompilerMissing    no C++ compiler
+        └── WorkerFailed       a worker process ended, through no fault of a kernel
 
 A kernel that does not compile or misbehaves is a value (``metalsim.model``), never one of these.
 """
@@ -44,3 +45,7 @@ class EnvironmentLacking(MetalsimError):
 
 class CompilerMissing(EnvironmentLacking):
     """No C++ compiler that metalsim can use."""
+
+
+class WorkerFailed(EnvironmentLacking):
+    """A worker process ended or failed in a way that no kernel should be able to cause."""
