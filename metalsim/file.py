@@ -310,6 +310,8 @@ def _number(parameter: KernelParameter, attribute: str) -> bool:
 
 
 def _entry_text(instance: str, parameters: Sequence[tuple[FileParameter, int]]) -> str:
+    # From the global scope: a kernel may have the name of a function of Metal's library, such as transpose.
+    instance = f"::{instance}"
     lines = [f"using msim_parameters = msim::parameters<decltype(&{instance})>;"]
     body, arguments = [], []
     for position, (parameter, number) in enumerate(parameters):

@@ -300,3 +300,13 @@ def test_a_write_to_a_read_only_array_is_found_where_the_parameter_allows_it(lau
     result = run_file(compiled, {"x": ReadOnly(x), 1: Fresh("int32", (8,))}, grid=(8, 1, 1), threadgroup=(8, 1, 1))
     assert {(f.kind, f.line) for f in result.findings} == {("read-only", 3)}
     assert set(result.outputs) == {"out"}
+
+
+@pytest.mark.parametrize("name", ["transpose", "rotate", "reverse_bits", "dot"])
+def test_a_kernel_may_have_the_name_of_a_library_function(launch: Launcher, name: str) -> None:
+    text = f"""#include <metal_stdlib>
+using namespace metal;
+kernel void {name}(device uint* out, uint i [[thread_position_in_grid]]) {{ out[i] = i; }}
+"""
+    compiled = compile_file(text, name, mode="checked", cache=launch.cache)
+    assert isinstance(compiled, CompiledFile), compiled.messages
