@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count as count_from
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from metalsim.cost import ChipModel, Estimate, estimate
 from metalsim.counters import Counters, LaunchShape, count
-from metalsim.dispatch import Bound, Fresh, ReadOnly, run_file
+from metalsim.dispatch import Bound, Fresh, ReadOnly
 from metalsim.errors import InputError
 from metalsim.examine import examine
-from metalsim.file import CompiledFile, FileOptions, FileParameter, compile_file, list_kernels
-from metalsim.kernel import CompiledKernel, compile_kernel
-from metalsim.launch import Array, LaunchOptions, RunResult, numpy_dtype, run
+from metalsim.file import CompiledFile, FileOptions, FileParameter
+from metalsim.isolation import (
+    Allowance,
+    BodyLaunch,
+    BodyProgram,
+    Compiled,
+    FileLaunch,
+    FileProgram,
+    IsolatedRunner,
+    Launch,
+    Program,
+)
+from metalsim.launch import Array, LaunchOptions, RunResult, numpy_dtype
 from metalsim.launchfile import BodyFile, BufferPlan, LaunchPlan, make_array
 from metalsim.model import Argument, CompileFailure, Finding, Limits, MlxKernel
 from metalsim.signature import element_count
@@ -50,14 +64,18 @@ class Surroundings:
         limits: of the chip.
         include: folders for ``#include``.
         quantities: of the chip, for the estimate; empty for no estimate.
-        time_limit_s: seconds after which a run counts as hanging.
+        allowance: time and memory of compiling and of each run.
     """
 
     cache: Path
     limits: Limits
     include: tuple[Path, ...] = ()
     quantities: Mapping[str, float] = field(default_factory=dict)
-    time_limit_s: float = 60.0
+    allowance: Allowance = field(default_factory=Allowance)
+
+    def runner(self) -> IsolatedRunner:
+        """A new worker with this allowance."""
+        return IsolatedRunner(self.allowance)
 
 
 @dataclass(frozen=True)
@@ -95,28 +113,34 @@ def check_file(
         one check per kernel, in the file's order; a failure when the file cannot be read at all.
 
     Raises:
-        CompilerMissing: there is no compiler.
+        EnvironmentLacking: there is no compiler, or no process can be started.
     """
     options = _file_options(surroundings, plan)
-    names: Sequence[str] | CompileFailure = (entry,)
-    if not entry:
-        names = list_kernels(path, cache=surroundings.cache, options=options)
-    if isinstance(names, CompileFailure):
-        return names
-    done = 0
+    with surroundings.runner() as first:
+        names: Sequence[str] | CompileFailure = (entry,)
+        if not entry:
+            names = first.list_kernels(FileProgram(path, "", options), cache=surroundings.cache)
+        if isinstance(names, CompileFailure):
+            return names
+        workers = max(1, min(os.cpu_count() or 1, len(names)))
+        waiting: SimpleQueue[IsolatedRunner] = SimpleQueue()
+        done = count_from(1)
 
-    def check(name: str) -> EntryCheck:
-        nonlocal done
-        compiled = compile_file(
-            path, name, mode="checked", cache=surroundings.cache, options=options, limits=surroundings.limits
-        )
-        done += 1
-        if advance:
-            advance(done, len(names))
-        return _entry_check(name, compiled)
+        def check(name: str) -> EntryCheck:
+            runner = waiting.get()
+            try:
+                program = FileProgram(path, name, options, surroundings.limits)
+                compiled = runner.compile(program, mode="checked", cache=surroundings.cache)
+            finally:
+                waiting.put(runner)
+            if advance:
+                advance(next(done), len(names))
+            return _entry_check(name, compiled)
 
-    with ThreadPoolExecutor() as pool:
-        return tuple(pool.map(check, names))
+        with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
+            for runner in (first, *(stack.enter_context(surroundings.runner()) for _ in range(workers - 1))):
+                waiting.put(runner)
+            return tuple(pool.map(check, names))
 
 
 def check_body(body: BodyFile, surroundings: Surroundings, plan: LaunchPlan) -> EntryCheck:
@@ -124,12 +148,14 @@ def check_body(body: BodyFile, surroundings: Surroundings, plan: LaunchPlan) -> 
 
     Raises:
         InputError: the launch does not name the body's inputs and outputs.
-        CompilerMissing: there is no compiler.
+        EnvironmentLacking: there is no compiler, or no process can be started.
     """
-    return _entry_check(body.name, _Body(body, plan, surroundings).compile("checked"))
+    with surroundings.runner() as runner:
+        program = _Body(body, plan, surroundings).program
+        return _entry_check(body.name, runner.compile(program, mode="checked", cache=surroundings.cache))
 
 
-def _entry_check(name: str, compiled: CompiledFile | CompiledKernel | CompileFailure) -> EntryCheck:
+def _entry_check(name: str, compiled: Compiled | CompileFailure) -> EntryCheck:
     if isinstance(compiled, CompileFailure):
         return EntryCheck(name, False, compiled.messages, compiled.lint)
     return EntryCheck(name, True, (), compiled.lint)
@@ -141,22 +167,20 @@ def _file_options(surroundings: Surroundings, plan: LaunchPlan | None) -> FileOp
     return FileOptions(constants=constants, include=surroundings.include, strict=False, template=template)
 
 
-class _Launch(Protocol):
+class _BoundKernel(Protocol):
     """A kernel with what it is run with."""
 
-    def compile(self, mode: Mode) -> CompiledFile | CompiledKernel | CompileFailure: ...
-
-    def run(self, compiled: Any, threadgroups: Sequence[int] | None) -> RunResult: ...
+    @property
+    def program(self) -> Program: ...
 
     @property
     def grid(self) -> tuple[int, int, int]: ...
 
-    @property
-    def buffer_bytes(self) -> int: ...
+    def launch(self, compiled: Compiled, threadgroups: Sequence[int] | None = None) -> Launch: ...
 
 
 def run_launch(source: Path | BodyFile, plan: LaunchPlan, surroundings: Surroundings) -> LaunchReport:
-    """Run a launch with all checks, then count it and estimate its time.
+    """Run a launch with all checks, then count it and estimate its time; each in a process of its own.
 
     Args:
         source: a ``.metal`` file, or a kernel body.
@@ -165,71 +189,75 @@ def run_launch(source: Path | BodyFile, plan: LaunchPlan, surroundings: Surround
 
     Raises:
         InputError: the launch does not fit the kernel.
-        EnvironmentLacking: no compiler, or not enough memory.
+        EnvironmentLacking: no compiler, or no process can be started.
     """
-    launch: _Launch = (
-        _File(source, plan, surroundings) if isinstance(source, Path) else _Body(source, plan, surroundings)
-    )
-    lint: tuple[Finding, ...] = ()
+    with surroundings.runner() as runner:
+        bound: _BoundKernel
+        if isinstance(source, Path):
+            bound = _File(source, plan, surroundings, runner)
+        else:
+            bound = _Body(source, plan, surroundings)
+        lint: tuple[Finding, ...] = ()
 
-    def attempt(mode: Mode) -> RunResult | CompileFailure:
-        nonlocal lint
-        compiled = launch.compile(mode)
-        lint = compiled.lint
-        return compiled if isinstance(compiled, CompileFailure) else launch.run(compiled, None)
+        def attempt(mode: Mode) -> RunResult | CompileFailure:
+            nonlocal lint
+            compiled = runner.compile(bound.program, mode=mode, cache=surroundings.cache)
+            lint = compiled.lint
+            return compiled if isinstance(compiled, CompileFailure) else runner.run(compiled, bound.launch(compiled))
 
-    result = examine(attempt)
-    if isinstance(result, CompileFailure):
-        return LaunchReport(result.messages, lint)
-    report = LaunchReport((), (*lint, *result.findings), result.outputs)
-    if not surroundings.quantities or result.threadgroups_run == 0:
-        return report
-    counted = launch.compile("counted")
-    if isinstance(counted, CompileFailure):
-        return report
-    counters = _count(launch, counted, result)
-    chip = ChipModel.from_quantities(surroundings.quantities)
-    return replace(report, counters=counters, estimate=estimate(counters, chip))
+        result = examine(attempt)
+        if isinstance(result, CompileFailure):
+            return LaunchReport(result.messages, lint)
+        report = LaunchReport((), (*lint, *result.findings), result.outputs)
+        cut_short = any(item.kind in ("hang", "crash") for item in result.findings)
+        if not surroundings.quantities or result.threadgroups_run == 0 or cut_short:
+            return report
+        counters = _counted(runner, bound, plan, surroundings)
+        if counters is None:
+            return report
+        chip = ChipModel.from_quantities(surroundings.quantities)
+        return replace(report, counters=counters, estimate=estimate(counters, chip))
 
 
-def _count(launch: _Launch, compiled: CompiledFile | CompiledKernel, checked: RunResult) -> Counters:
-    result = launch.run(compiled, None)
+def _counted(
+    runner: IsolatedRunner, bound: _BoundKernel, plan: LaunchPlan, surroundings: Surroundings
+) -> Counters | None:
+    """Counters of the launch; None when counting it failed, of which the checked run has told."""
+    compiled = runner.compile(bound.program, mode="counted", cache=surroundings.cache)
+    if isinstance(compiled, CompileFailure):
+        return None
+    result = runner.run(compiled, bound.launch(compiled))
     if result.raw is None:
-        raise InputError("the launch exceeds a limit, so that nothing was counted")
-    shape = LaunchShape(
-        element_count(launch.grid), checked.threadgroups_total, checked.threads_per_threadgroup, launch.buffer_bytes
-    )
+        return None
+    size = sum(element_count(b.shape) * numpy_dtype(b.dtype).itemsize for b in plan.buffers)
+    threads = element_count(bound.grid)
+    shape = LaunchShape(threads, result.threadgroups_total, result.threads_per_threadgroup, size)
     return count(compiled.sites, compiled.blocks, result.raw, shape)
 
 
 class _File:
     """A launch of a kernel of a file."""
 
-    def __init__(self, path: Path, plan: LaunchPlan, surroundings: Surroundings) -> None:
+    def __init__(self, path: Path, plan: LaunchPlan, surroundings: Surroundings, runner: IsolatedRunner) -> None:
         if plan.grid is None or plan.threadgroup is None:
             raise InputError("the launch names no grid", "grid_threads and threadgroup: threads in x, y, z")
-        self._path, self._plan, self._surroundings = path, plan, surroundings
+        self._plan, self._surroundings = plan, surroundings
         self.grid, self._threadgroup = plan.grid, plan.threadgroup
-        self.buffer_bytes = _bytes(plan.buffers)
-        self._options = _file_options(surroundings, plan)
-        self._entry = plan.entry or self._only_kernel()
+        self.program = FileProgram(path, plan.entry, _file_options(surroundings, plan), surroundings.limits)
+        if not plan.entry:
+            self.program = replace(self.program, entry=self._only_kernel(runner))
 
-    def _only_kernel(self) -> str:
-        names = list_kernels(self._path, cache=self._surroundings.cache, options=self._options)
+    def _only_kernel(self, runner: IsolatedRunner) -> str:
+        names = runner.list_kernels(self.program, cache=self._surroundings.cache)
         if isinstance(names, CompileFailure):
             return ""
         if len(names) != 1:
             listed = ", ".join(names[:8]) or "none; name an instance of a template, such as f<float>"
-            raise InputError("the launch names no entry", f"kernels of {self._path.name}: {listed}")
+            raise InputError("the launch names no entry", f"kernels of the file: {listed}")
         return names[0]
 
-    def compile(self, mode: Mode) -> CompiledFile | CompileFailure:
-        return compile_file(
-            self._path, self._entry, mode=mode, cache=self._surroundings.cache, options=self._options,
-            limits=self._surroundings.limits,
-        )  # fmt: skip
-
-    def run(self, compiled: Any, threadgroups: Sequence[int] | None) -> RunResult:
+    def launch(self, compiled: Compiled, threadgroups: Sequence[int] | None = None) -> Launch:
+        assert isinstance(compiled, CompiledFile)
         wanted = sorted(p.index for p in compiled.parameters if p.role == "threadgroup")
         given = self._plan.threadgroup_memory
         if len(given) != len(wanted):
@@ -237,12 +265,9 @@ class _File:
                 f"the kernel takes {len(wanted)} threadgroup arguments, the launch gives {len(given)}",
                 "threadgroup_memory: bytes of each, in the order of their indices",
             )
-        options = LaunchOptions(
-            limits=self._surroundings.limits, threadgroups=threadgroups,
-            threadgroup_lengths=dict(zip(wanted, given, strict=True)),
-        )  # fmt: skip
-        buffers = self._buffers(compiled)
-        return run_file(compiled, buffers, grid=self.grid, threadgroup=self._threadgroup, options=options)
+        lengths = dict(zip(wanted, given, strict=True))
+        options = LaunchOptions(self._surroundings.limits, threadgroups, threadgroup_lengths=lengths)
+        return FileLaunch(self._buffers(compiled), self.grid, self._threadgroup, options)
 
     def _buffers(self, compiled: CompiledFile) -> dict[int | str, Bound]:
         parameters = sorted((p for p in compiled.parameters if p.role == "buffer"), key=lambda p: p.index)
@@ -268,12 +293,11 @@ class _Body:
     """A launch of a kernel body."""
 
     def __init__(self, body: BodyFile, plan: LaunchPlan, surroundings: Surroundings) -> None:
-        self._plan, self._surroundings = plan, surroundings
+        self._surroundings = surroundings
         grid, threadgroup = plan.grid or body.grid, plan.threadgroup or body.threadgroup
         if grid is None or threadgroup is None:
             raise InputError("neither the launch nor the body names a grid", "grid_threads and threadgroup")
         self.grid, self._threadgroup = grid, threadgroup
-        self.buffer_bytes = _bytes(plan.buffers)
         self._init_value = body.init_value if plan.init_value is None else plan.init_value
         buffers = {buffer.name: buffer for buffer in plan.buffers}
         missing = [name for name in (*body.input_names, *body.output_names) if name not in buffers]
@@ -288,25 +312,17 @@ class _Body:
         if wrong:
             raise InputError(f"buffer {wrong[0]} has the wrong role", "inputs are in or scalar, outputs are out")
         inputs, outputs = tuple(map(_argument, self._inputs)), tuple(map(_argument, self._outputs))
-        self._kernel = MlxKernel(
+        kernel = MlxKernel(
             body.name, body.source, inputs, outputs, body.header, {**body.template, **plan.template},
             body.atomic_outputs,
         )  # fmt: skip
+        self.program = BodyProgram(kernel, limits=surroundings.limits, strict=False)
 
-    def compile(self, mode: Mode) -> CompiledKernel | CompileFailure:
-        return compile_kernel(
-            self._kernel, mode=mode, cache=self._surroundings.cache, limits=self._surroundings.limits, strict=False
-        )
-
-    def run(self, compiled: Any, threadgroups: Sequence[int] | None) -> RunResult:
-        return run(
-            compiled, {b.name: make_array(b) for b in self._inputs}, {b.name: b.shape for b in self._outputs},
-            grid=self.grid, threadgroup=self._threadgroup, threadgroups=threadgroups, init_value=self._init_value,
+    def launch(self, compiled: Compiled, threadgroups: Sequence[int] | None = None) -> Launch:
+        return BodyLaunch(
+            {b.name: make_array(b) for b in self._inputs}, self.grid, self._threadgroup,
+            init_value=self._init_value, options=LaunchOptions(self._surroundings.limits, threadgroups),
         )  # fmt: skip
-
-
-def _bytes(buffers: Sequence[BufferPlan]) -> int:
-    return sum(element_count(b.shape) * numpy_dtype(b.dtype).itemsize for b in buffers)
 
 
 def _argument(buffer: BufferPlan) -> Argument:

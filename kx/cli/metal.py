@@ -106,12 +106,13 @@ def run(
 
     Exits with 1 when the kernel does not compile or something was found.
     """
+    from metalsim.isolation import Allowance
     from metalsim.launchfile import read_body, read_launch
     from metalsim.report import run_launch
 
     slug, surroundings = _surroundings(chip, include)
     quantities: Mapping[str, float] = {} if options["no_estimate"] else surroundings.quantities
-    surroundings = replace(surroundings, quantities=quantities, time_limit_s=options["time_limit"])
+    surroundings = replace(surroundings, quantities=quantities, allowance=Allowance(options["time_limit"]))
     plan = read_launch(launch)
     if options["entry"]:
         plan = replace(plan, entry=options["entry"])
@@ -236,12 +237,13 @@ def _print_report(file: Path, report: LaunchReport, chip: str, outputs: Mapping[
         print_text(message)
     for item in report.findings:
         line = f":{item.line}" if item.line else ""
-        times = f" ({item.count} times)" if item.count > 1 else ""
+        times = f" ({item.count} times)" if item.count > 1 and item.kind != "not-written" else ""
         print_text(f"{_place(file, item)}{line}: {item.kind}: {item.message}{times}")
-    if report.counters:
+    # Whoever looks for a fault does not look at speed.
+    if report.counters and not report.findings:
         rows = [(name, _figure(value)) for name, value in counters_to_json(report.counters).items()]
         print_table(["counter", "value"], rows)
-    if report.estimate:
+    if report.estimate and not report.findings:
         told = estimate_to_json(report.estimate, chip)
         parts = ", ".join(f"{name} {_figure(value)}" for name, value in told["parts"].items())
         print_text(f"estimated on {chip}: {_figure(told['time_us'])} us, bound by {told['bound_by']} ({parts})")
