@@ -40,6 +40,7 @@ class EventKind(IntEnum):
     SIMD_BARRIER_MISMATCH = 12
     TOO_MANY_ARRAYS = 13
     NAN_BORN = 14
+    HANG = 15
 
 
 class BufferSpec(ctypes.Structure):

@@ -28,6 +28,7 @@ _KINDS: dict[EventKind, FindingKind] = {
     EventKind.FAULT: "crash",
     EventKind.TOO_MANY_ARRAYS: "limit",
     EventKind.NAN_BORN: "nan",
+    EventKind.HANG: "hang",
 }
 
 
@@ -202,6 +203,9 @@ class Reporter:
             return f"{who} takes a value from lane {event.offset}, which is undefined: {why}"
         if kind is EventKind.TOO_MANY_ARRAYS:
             return "more than 64 threadgroup arrays"
+        if kind is EventKind.HANG:
+            which = f", number {event.offset} of {event.other_group} to run" if event.other_group > 1 else ""
+            return f"the launch did not end in time; it was stopped in {who}{which}"
         return (
             f"{who} made the processor fault (a null or invalid address); the launch was stopped",
             f"{who} divides an integer by zero; the launch was stopped",

@@ -21,6 +21,7 @@ _CALL = re.compile(r"^\s*(?:%\S+ = )?(?:(?:must|no)?tail )?(call|invoke|callbr)\
 _EXTERNAL_VARIABLE = re.compile(r'^@("(?:[^"\\]|\\.)*"|[-a-zA-Z$._0-9]+) = (?:.*\s)?external\b', re.MULTILINE)
 _AT_LOAD = re.compile(r"^@llvm\.global_(?:ctors|dtors)\b(.*)$", re.MULTILINE)
 _SANITIZER_PREFIX = "asan."  # a dot: no C or C++ function can have this name
+_BEFORE_NO_RETURN = "__asan_handle_no_return"
 _INDIRECT_FUNCTION = re.compile(r"^@\S+ = (?:.*\s)?(?:ifunc|alias)\b", re.MULTILINE)
 _COMPILER_RUNTIME = re.compile(r"^__(?:trunc|extend|fix|float|fixuns|floatun)[a-z]+[a-z0-9]*$")
 _SHIM_PREFIXES = ("msim_", "llvm.", "__ubsan_handle_")
@@ -62,6 +63,8 @@ def _refusal(call: str, defined: set[str]) -> str:
     known = callee in defined or callee.startswith(_SHIM_PREFIXES) or MEMORY_CALL.match(callee)
     if known or callee in mathematical_functions() or _COMPILER_RUNTIME.match(callee):
         return ""
+    if callee == _BEFORE_NO_RETURN:
+        return "a call that never returns (__builtin_trap and the like) is not Metal"
     return f"{callee} is not a function of Metal"
 
 

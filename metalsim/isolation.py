@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -61,6 +61,13 @@ class FileProgram:
     entry: str
     options: FileOptions = field(default_factory=FileOptions)
     limits: Limits | None = None
+
+    def __post_init__(self) -> None:
+        # The worker has a working folder of its own.
+        if isinstance(self.source, Path):
+            object.__setattr__(self, "source", self.source.resolve())
+        include = tuple(folder.resolve() for folder in self.options.include)
+        object.__setattr__(self, "options", replace(self.options, include=include))
 
     def compile(self, mode: Mode, cache: Path) -> CompiledFile | CompileFailure:
         """``compile_file`` of this kernel."""
@@ -162,7 +169,8 @@ class Allowance:
     """What compiling and running may use.
 
     Attributes:
-        limit_s: seconds of processor time for one launch; twice that on the clock.
+        limit_s: seconds of processor time for one launch, which then ends with a finding; a process that does not
+            end by itself is killed after more than four times that on the clock.
         memory_bytes: memory of one launch, the arrays included, and of compiling.
         compile_limit_s: seconds on the clock for compiling one kernel.
     """
@@ -174,7 +182,7 @@ class Allowance:
     @property
     def launch_wall_s(self) -> float:
         """Seconds on the clock after which the process of a launch is killed."""
-        return 2 * self.limit_s + 2
+        return 4 * self.limit_s + 5
 
 
 class IsolatedRunner:

@@ -93,7 +93,7 @@ void __ubsan_handle_out_of_bounds(out_of_bounds *data, uintptr_t index) {
 static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { SIGNAL_COUNT = 4, SIGNAL_STACK_BYTES = 65536 };
 enum { STACK_PROBE_BYTES = 16384 }; /* large frames touch every page in turn, so the guard page is met */
-static struct sigaction previous[SIGNAL_COUNT];
+static struct sigaction previous[SIGNAL_COUNT], previous_time;
 static stack_t previous_stack;
 static void *signal_stack;
 
@@ -113,6 +113,30 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     msim_stop();
 }
 
+/* The launch takes too long: say which thread was where, and end it. */
+_Noreturn void msim_give_up(uint32_t site) {
+    const msim_thread *thread = msim.current;
+    bool waits = false;
+    for (uint32_t i = 0; !thread && i < msim.thread_count; i++)
+        if (msim.threads[i].state == LANE_BARRIER) thread = &msim.threads[i], waits = true;
+    msim_event *event = msim_add_event(EVENT_HANG, site, NO_INDEX, waits ? thread->line : 0, waits ? thread->place : "");
+    if (event) {
+        event->thread = thread ? thread->thread : 0;
+        event->offset = msim.group_stamp;
+        event->other_group = msim.launch->group_count;
+    }
+    msim_stop();
+}
+
+/* First the next access is made to look its region up, since that knows its line; if none comes, the end. */
+static void on_time(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    if (!msim.running) return;
+    if (msim.overdue || !msim.current) msim_give_up(NO_INDEX);
+    msim.overdue = true;
+    memset(msim.site_region, 0, (msim.launch->site_count + 1) * sizeof *msim.site_region);
+}
+
 static bool catch_faults(void) {
     signal_stack = malloc(SIGNAL_STACK_BYTES);
     if (!signal_stack) return false;
@@ -120,10 +144,13 @@ static bool catch_faults(void) {
     sigaltstack(&stack, &previous_stack);
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     for (int i = 0; i < SIGNAL_COUNT; i++) sigaction(SIGNALS[i], &action, &previous[i]);
+    action.sa_sigaction = on_time;
+    sigaction(SIGVTALRM, &action, &previous_time);
     return true;
 }
 
 static void release_faults(void) {
+    sigaction(SIGVTALRM, &previous_time, NULL);
     for (int i = 0; i < SIGNAL_COUNT; i++) sigaction(SIGNALS[i], &previous[i], NULL);
     if (previous_stack.ss_flags & SS_DISABLE) previous_stack.ss_size = SIGNAL_STACK_BYTES;
     sigaltstack(&previous_stack, NULL);

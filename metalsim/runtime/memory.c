@@ -180,6 +180,7 @@ static void report_far(msim_region *region, uintptr_t address, uint32_t bytes, u
 
 /* Region of an access; reports and ends the launch when the access would leave all mapped memory. */
 msim_region *msim_find_region(uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access) {
+    if (msim.overdue) msim_give_up(site);
     msim_region *region = region_of(address, RED_ZONE_BYTES - bytes);
     if (region) {
         msim.site_region[site] = region;

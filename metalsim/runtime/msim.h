@@ -21,7 +21,7 @@ enum {
     EVENT_THREADGROUP_RACE, EVENT_DEVICE_RACE, EVENT_OUT_OF_RANGE, EVENT_UNINITIALIZED_READ,
     EVENT_READONLY_WRITE, EVENT_BARRIER_MISMATCH, EVENT_ENDED_BEFORE_BARRIER, EVENT_INACTIVE_LANE,
     EVENT_WILD_ACCESS, EVENT_ARRAY_INDEX, EVENT_UNWRITTEN_OUTPUT, EVENT_FAULT, EVENT_SIMD_BARRIER_MISMATCH,
-    EVENT_TOO_MANY_ARRAYS, EVENT_NAN_BORN
+    EVENT_TOO_MANY_ARRAYS, EVENT_NAN_BORN, EVENT_HANG
 };
 
 enum { ACCESS_LOAD, ACCESS_STORE, ACCESS_ATOMIC };
@@ -145,7 +145,7 @@ typedef struct {
     msim_region **site_region;      /* [site_count], last region of each site */
     msim_group_counts *counts;      /* of the running threadgroup, or a sink */
     sigjmp_buf escape;
-    volatile bool running;
+    volatile bool running, overdue; /* overdue: the time is up, the next place that can be named ends the launch */
 } msim_state;
 
 extern msim_state msim;
@@ -187,6 +187,7 @@ void msim_forget_births(void);
 
 /* events.c */
 msim_event *msim_add_event(uint32_t kind, uint32_t site, uint32_t region, uint32_t line, const char *place);
+_Noreturn void msim_give_up(uint32_t site);
 void msim_fill_poison(void *data, uint64_t bytes, uint64_t salt);
 
 #endif

@@ -35,6 +35,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("#define HIDDEN __as##m__\n", 'HIDDEN volatile("nop");', "assembly"),
         ("__attribute__((constructor)) void early() { }", "", "__attribute__"),
         ("", "((void (*)(int))0x1234)(1);", "through a pointer"),
+        ("", "__builtin_trap();", "never returns"),
         ("", "msim_store(0, 4, 0);", "reserved"),
         ("#include </etc/passwd>\n", "", ""),
         ('#include "/etc/passwd"\n', "", ""),

@@ -170,6 +170,44 @@ def test_a_lost_worker_is_replaced(runner: IsolatedRunner, cache: Path) -> None:
     assert result_of(runner, job(cache)).findings == ()
 
 
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("while (x[0] == 0) { out[i] = x[1]; }", 5),
+        ("threadgroup float t[32];\n    for (uint k = 0; true; k++) t[k % 32] = x[k % 64] + t[i % 32];", 6),
+        ("while (true) { threadgroup_barrier(mem_flags::mem_none); }", 5),
+        ("volatile int k = 0; while (k == 0) { }", 0),
+    ],
+)
+def test_an_endless_loop_is_a_hang_with_its_line(runner: IsolatedRunner, cache: Path, body: str, line: int) -> None:
+    hangs = [f for f in result_of(runner, job(cache, body)).findings if f.kind == "hang"]
+    assert [f.line for f in hangs] == [line]
+    assert "did not end in time" in hangs[0].message
+    assert "of threadgroup 0, number 1 of 2 to run" in hangs[0].message
+    assert result_of(runner, job(cache)).findings == ()
+
+
+def test_what_was_found_before_the_hang_is_kept(runner: IsolatedRunner, cache: Path) -> None:
+    body = "out[i + 100] = 1; while (x[i] == x[i]) { out[i] = 3; }"
+    result = result_of(runner, job(cache, body))
+    assert [f.kind for f in result.findings] == ["out-of-range", "hang"]
+    assert result.outputs["out"][0] == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("*(device volatile int*)8 = 1;", "no buffer"),
+        ("volatile int z = 0; out[i] = 5 / z;", "divides an integer by zero"),
+        ("volatile float big[100000]; big[i] = 1; out[i] = big[5];", "thread memory"),
+    ],
+)
+def test_a_crash_is_a_finding(runner: IsolatedRunner, cache: Path, body: str, said: str) -> None:
+    result = result_of(runner, job(cache, body))
+    assert any(said in f.message for f in result.findings), result.findings
+    assert result_of(runner, job(cache)).findings == ()
+
+
 def test_max_findings_and_sampled_threadgroups_are_passed_on(runner: IsolatedRunner, cache: Path) -> None:
     launch = replace(job(cache).launch, options=LaunchOptions(threadgroups=[1]))
     result = result_of(runner, replace(job(cache), launch=launch))
