@@ -226,3 +226,13 @@ def test_no_compiler_exits_with_3(kx: Kx, file: Path, monkeypatch: pytest.Monkey
     result = kx("metal", "check", str(file))
     assert result.exit_code == 3
     assert "no-such-clang" in result.stderr
+
+
+def test_a_relative_path_is_found_by_the_worker(kx: Kx, file: Path, launch: Path) -> None:
+    include = file.parent / "sub"
+    include.mkdir()
+    (include / "size.h").write_text("constant int SIZE = 64;\n")
+    file.write_text('#include "size.h"\n' + REVERSE.replace("63 - t", "SIZE - 1 - t"))
+    assert kx("metal", "check", file.name, "-I", "sub").exit_code == 0
+    result = kx("metal", "run", file.name, "--launch", launch.name, "-I", "sub", "--no-estimate")
+    assert result.exit_code == 0, result.output
