@@ -224,6 +224,7 @@ static void simd_barrier(msim_thread *lanes, uint32_t count, uint32_t mask) {
         }
     }
     msim.counts->simd_barriers++;
+    msim.segment++;
     msim.time++;
     if (flags & MSIM_MEM_DEVICE) msim.simd_barrier_time[0][first->simdgroup] = msim.time;
     if (flags & MSIM_MEM_THREADGROUP) msim.simd_barrier_time[1][first->simdgroup] = msim.time;
@@ -299,6 +300,8 @@ uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
         if (op == MSIM_MATRIX_SYNC) return mask;
         multiply_matrices(lanes, mask);
         msim.counts->matrix_simd_ops++;
+        msim.counts->matrix_half_simd_ops += (lead->lane & 255) == MSIM_F16;
+        msim.counts->matrix_bfloat_simd_ops += (lead->lane & 255) == MSIM_BF16;
     } else if (op == MSIM_SIMD_BARRIER) {
         simd_barrier(lanes, lane_count, mask);
     } else if (op >= MSIM_BALLOT) {

@@ -55,6 +55,7 @@ typedef struct {
     uint64_t device_accesses, device_bytes, device_simd_accesses, device_lines;
     uint64_t threadgroup_accesses, threadgroup_bytes, threadgroup_simd_accesses, threadgroup_bank_cycles;
     uint64_t constant_accesses, constant_bytes, constant_simd_accesses;
+    uint64_t threadgroup_bank_conflict_cycles;
 } msim_site_counts;
 
 typedef struct {
@@ -64,7 +65,11 @@ typedef struct {
     uint64_t shuffle_simd_ops, shuffle_lanes, broadcast_simd_ops;
     uint64_t reduction_simd_ops, prefix_simd_ops, vote_simd_ops;
     uint64_t threadgroup_bytes;
-    uint64_t matrix_simd_ops;
+    uint64_t matrix_simd_ops, matrix_half_simd_ops, matrix_bfloat_simd_ops;
+    uint64_t device_simd_accesses, device_lines;
+    uint64_t device_segments, device_segment_lines_read, device_segment_lines_written;
+    uint64_t threadgroup_bytes_moved, threadgroup_bytes_read, threadgroup_bytes_written;
+    uint64_t threadgroup_simd_accesses, threadgroup_bank_cycles, threadgroup_bank_conflict_cycles;
 } msim_group_counts;
 
 typedef struct {
@@ -98,6 +103,11 @@ typedef struct {
     msim_record write, reads[2];
 } msim_cell;
 
+/* Who touched a line of device memory last: threadgroup and segment between synchronizations, both from 1. */
+typedef struct {
+    uint32_t group, segment;
+} msim_line_stamp;
+
 typedef struct {
     uintptr_t base;
     uint64_t bytes;
@@ -107,7 +117,7 @@ typedef struct {
     msim_cell *cells;
     uint64_t cell_bytes;     /* mapped */
     uint32_t poisoned_group; /* threadgroup arrays: group that last poisoned it */
-    uint32_t *line_read, *line_written; /* counted: stamp of the last group per 128-byte line */
+    msim_line_stamp *line_read, *line_written; /* counted: per 128-byte line */
     char name[64];
 } msim_region;
 
@@ -134,6 +144,8 @@ typedef struct {
     uint64_t group;                 /* linear index of the running threadgroup */
     uint32_t group_stamp;           /* its ordinal among the run ones, from 1 */
     uint32_t group_position[3], group_size[3], groups_per_grid[3];
+    uint32_t segment;               /* what a SIMD-group does between two barriers; counts from 1 over the launch */
+    uint32_t counted_segment;       /* the last one that touched device memory */
     uint32_t time;                  /* advances with every barrier that orders memory */
     uint32_t barrier_time[2];       /* [0] device, [1] threadgroup memory */
     uint32_t simd_barrier_time[2][MAX_SIMDGROUPS];

@@ -47,6 +47,7 @@ static void run_simdgroup(uint32_t simdgroup) {
     msim_thread *lanes = &msim.threads[simdgroup * SIMD_WIDTH];
     uint32_t rest = msim.thread_count - simdgroup * SIMD_WIDTH;
     uint32_t count = rest < SIMD_WIDTH ? rest : SIMD_WIDTH;
+    msim.segment++;
     for (;;) {
         uint32_t live = 0;
         for (uint32_t i = 0; i < count; i++) {
