@@ -44,6 +44,7 @@ class KernelLaunch:
         roundings: allowed error of float outputs in units of float32's epsilon times the largest expected value.
         half_roundings: likewise, on top, of float16 and bfloat16 outputs, in their epsilon; one suffices where
             the kernel computes in float32 and rounds the result.
+        known: beginnings of findings that reading the kernel showed to be right: ``kind file:line``.
     """
 
     family: str
@@ -59,6 +60,7 @@ class KernelLaunch:
     threadgroup_lengths: Mapping[int, int] = field(default_factory=dict)
     roundings: float = 4.0
     half_roundings: float = 1.0
+    known: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

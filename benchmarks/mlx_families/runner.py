@@ -29,6 +29,8 @@ class Outcome:
         error: largest error over all outputs, relative to the largest expected value of that output.
         tolerance: that it may have.
         findings: one line each.
+        known: how many of them are real faults of the kernel that reading confirmed.
+        stopped: one of those ended the launch, so that there are no numbers to compare.
         failure: the compiler's first error, empty when there is none.
         compile_s: seconds, next to 0 when the compiled kernel was cached.
         run_s: seconds of the launch.
@@ -44,6 +46,8 @@ class Outcome:
     error: float
     tolerance: float
     findings: tuple[str, ...]
+    known: int
+    stopped: bool
     failure: str
     compile_s: float
     run_s: float
@@ -55,8 +59,8 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Right and without findings."""
-        return self.right and not self.findings
+        """Nothing found but what the kernel deserves, and right unless that ended the launch."""
+        return (self.right or self.stopped) and len(self.findings) == self.known
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
@@ -127,9 +131,13 @@ def outcome_of(launch: KernelLaunch, checkout: Path, cache: Path) -> Outcome:
         run_s = time.perf_counter() - started
         error, tolerance = compare(launch, result)
         findings = tuple(f"{f.kind} {f.place}:{f.line} {f.message} (x{f.count})" for f in result.findings)
+    known = [line for line in findings if launch.known and line.startswith(launch.known)]
+    # An index outside a thread's array ends the launch: the simulator's own stack lies there.
+    stopped = any(line.startswith("out-of-range") for line in known)
+    constants = {str(key): float(value) for key, value in launch.constants.items() if value}
     return Outcome(
-        launch.family, launch.entry, {str(k): float(v) for k, v in launch.constants.items() if v}, launch.dtype,
-        launch.shape, launch.grid, launch.threadgroup, error, tolerance, findings, failure,
+        launch.family, launch.entry, constants, launch.dtype, launch.shape, launch.grid, launch.threadgroup,
+        float("nan") if stopped else error, tolerance, findings, len(known), stopped, failure,
         round(compile_s, 3), round(run_s, 4),
     )  # fmt: skip
 
