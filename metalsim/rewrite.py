@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from metalsim.braces import fill_lists
 from metalsim.casts import cast_call, convert_casts
 from metalsim.conditionals import settle_conditionals
 from metalsim.swizzles import is_swizzle, member_calls, swizzle_call
@@ -339,7 +340,7 @@ def rewrite_file(tokens: Sequence[Token]) -> Rewritten:
 
 
 def _rewritten(rewriting: _Rewriting, tokens: Sequence[Token]) -> Rewritten:
-    _rewrite_tokens(rewriting, convert_casts(settle_conditionals(tokens)))
+    _rewrite_tokens(rewriting, convert_casts(settle_conditionals(fill_lists(tokens))))
     has_unions = any(token.text == "union" for token in tokens)
     return Rewritten(
         "".join(rewriting.out),

@@ -184,6 +184,15 @@ template <class T, int N> struct flat {
         }
     }
 };
+
+/* What a list in braces makes of a vector: zeros follow. */
+template <class V, class... A> MSIM_INLINE constexpr V filled(const A &...a) {
+    static_assert((0 + ... + width_of<A>) <= V::width, "a list of more components than the vector is wide");
+    if constexpr (sizeof...(A) == 1)
+        return ((0 + ... + width_of<A>) == V::width) ? V(a...) : V(flat<typename V::value_type, V::width>(a...));
+    else
+        return V(flat<typename V::value_type, V::width>(a...));
+}
 }  // namespace msim
 
 namespace metal {
