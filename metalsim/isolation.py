@@ -33,7 +33,8 @@ from metalsim.file import CompiledFile, FileOptions, compile_file, list_kernels
 from metalsim.kernel import CompiledKernel, compile_kernel
 from metalsim.launch import Array, LaunchOptions, RunResult, run
 from metalsim.model import CompileFailure, Limits, MlxKernel
-from metalsim.toolchain import COMPILER_VARIABLE, Mode
+from metalsim.compiler import COMPILER_VARIABLE
+from metalsim.toolchain import Mode
 
 Compiled = CompiledFile | CompiledKernel
 

@@ -14,7 +14,7 @@ from metalsim.rewrite import Rewritten, rewrite
 from metalsim.signature import Signature, cxx_text, make_signature, metal_text, signature_faults
 from metalsim.swizzles import vector_macros
 from metalsim.tokens import tokenize
-from metalsim.toolchain import Mode, Toolchain
+from metalsim.toolchain import Mode, Toolchain, text_faults
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def compile_kernel(
     body = rewrite(kernel.source, place="body", arrays_allowed=True)
     header = rewrite(kernel.header, place="header", arrays_allowed=False)
     linted = _lint(kernel, header, body)
-    faults = [*signature_faults(kernel), *header.faults, *body.faults]
+    faults = [*signature_faults(kernel), *text_faults(kernel.header, "header"), *text_faults(kernel.source, "body")]
+    faults += [*header.faults, *body.faults]
     faults += [f"{item.place}:{item.line}: {item.message}" for item in linted if strict]
     if faults:
         return CompileFailure(tuple(faults), linted)

@@ -9,37 +9,51 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
-import os
-import pickle
 import platform
 import re
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from metalsim.cache import CacheFolder
+from metalsim.compiler import (
+    COMPILER_VARIABLE,
+    HINT,
+    Compilation,
+    compiler_version,
+    default_compiler,
+    run_compiler,
+)
 from metalsim.containment import escapes
-from metalsim.errors import CompilerMissing
+from metalsim.errors import CompilerMissing, InputError
+from metalsim.includes import UNDEFINED, IncludeFolders, body_faults, pragma_faults
 from metalsim.instrument import USER_FILES, Instrumented, instrument
 from metalsim.model import CompileFailure
+
+__all__ = [
+    "COMPILER_VARIABLE",
+    "Built",
+    "Mode",
+    "Toolchain",
+    "compiler_version",
+    "default_compiler",
+    "error_messages",
+    "failure_messages",
+    "narrowing_messages",
+    "text_faults",
+]
 
 Mode = Literal["checked", "counted", "traced", "plain"]
 """What a compiled kernel does besides its work: find faults, count, find faults and where NaNs are born, nothing."""
 
-COMPILER_VARIABLE = "METALSIM_CXX"
-"""Environment variable that names another clang, as a command line."""
-
 _PACKAGE = Path(__file__).parent
 _INCLUDE = _PACKAGE / "include"
 _RUNTIME = _PACKAGE / "runtime"
-_HINT = f"install the Python package ziglang, or name a clang 17 or newer in {COMPILER_VARIABLE}"
 _MESSAGE_LIMIT = 20
+_MAX_TEXT_BYTES = 8 << 20
+_MACRO = re.compile(r"[A-Za-z_]\w*(?:\([\w, .]*\))?")
 _NARROWING = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: warning: implicit conversion loses floating-point precision: "
     r"'(?:[\w ]+ )?float'[^\n]* to '[^\n]*(?:bfloat|__bf16)",
@@ -59,7 +73,8 @@ _INLINE_FLAGS = ("-mllvm", "-inline-threshold=100000")
 # Optimized without vectorization, contraction or unrolling by guess: what runs is what the text says, lane
 # by lane. Loops of constant length are still unrolled.
 _KERNEL_FLAGS = (
-    "-std=c++17", "-O2", "-S", "-emit-llvm", "-gline-tables-only", "-nostdinc", "-nostdinc++",
+    "-std=c++17", "-O2", "-S", "-emit-llvm", "-gline-tables-only", "-fdebug-compilation-dir=.",
+    "-nostdinc", "-nostdinc++",
     "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection",
     "-fno-strict-aliasing",
     # The one warning is an error in Metal, for bfloat.
@@ -119,23 +134,6 @@ class Built:
     instrumented: Instrumented
 
 
-def default_compiler() -> tuple[str, ...]:
-    """The command of the C++ compiler.
-
-    Raises:
-        CompilerMissing: neither the environment variable nor the ziglang package is there.
-    """
-    chosen = os.environ.get(COMPILER_VARIABLE)
-    if chosen:
-        return tuple(shlex.split(chosen))
-    spec = importlib.util.find_spec("ziglang")
-    if spec is None or spec.origin is None:
-        raise CompilerMissing("metalsim found no C++ compiler: the package ziglang is not installed", _HINT)
-    # The program itself when it lies where the package keeps it: that saves starting another Python.
-    program = Path(spec.origin).parent / ("zig.exe" if os.name == "nt" else "zig")
-    return (str(program), "c++") if program.exists() else (sys.executable, "-m", "ziglang", "c++")
-
-
 @functools.cache
 def _package_digest() -> str:
     digest = hashlib.sha256()
@@ -167,7 +165,7 @@ class Toolchain:
     """
 
     def __init__(self, cache: Path, compiler: Sequence[str] | None = None) -> None:
-        self._cache = cache.resolve()
+        self._cache = CacheFolder(cache)
         self._compiler = tuple(compiler) if compiler else default_compiler()
 
     def preprocess(self, path: Path, include: Sequence[Path], macros: Mapping[str, str]) -> str | CompileFailure:
@@ -179,15 +177,36 @@ class Toolchain:
             macros: definitions, by name.
 
         Raises:
+            InputError: there is no such file, or a macro's name is none.
             CompilerMissing: the compiler's command cannot be started.
+            EnvironmentLacking: the cache folder cannot be written.
         """
-        defined = [f"-D{name}={value}" for name, value in ({**_METAL_MACROS, **macros}).items()]
-        folders = [f"-I{folder.resolve()}" for folder in include]
-        command = (*_PREPROCESSOR_FLAGS, *folders, f"-I{_INCLUDE}", *defined, str(path.resolve()))
-        done = self._run(command, self._folder())
-        if done.returncode != 0:
-            return CompileFailure(error_messages(done.stderr, None))
-        return done.stdout
+        _check_given(path, macros)
+        folders, beside = IncludeFolders(include, _INCLUDE), path.resolve().parent
+        sources = folders.survey(path)
+        if sources.faults:
+            return CompileFailure(sources.faults[:_MESSAGE_LIMIT])
+        flags = [f"-D{name}={value}" for name, value in ({**_METAL_MACROS, **macros}).items()]
+        flags += [f"-I{folder}" for folder in (*folders.given, _INCLUDE)]
+        flags += [*_undefined(probes=sources.probes), f"-fmacro-prefix-map={beside}/="]
+        with self._cache.workplace() as folder:
+            output = ("-MD", "-MT", "text", "-MF", "files", "-o", "text.ii")
+            done = self._run((*_PREPROCESSOR_FLAGS, *flags, *output, str(path.resolve())), folder)
+            listed = _content(folder / "files")
+            strangers = folders.strangers(listed, beside, ())
+            if done.returncode != 0 or strangers:
+                searched = f"; looked in {folders.searched(beside)}"
+                found = failure_messages(done, None)
+                messages = [m + searched if m.endswith("file not found") else m for m in found]
+                return CompileFailure(strangers or tuple(messages))
+            size = (folder / "text.ii").stat().st_size
+            if size > _MAX_TEXT_BYTES:
+                return CompileFailure(
+                    (f"the preprocessed text has {size >> 20} MiB, more than {_MAX_TEXT_BYTES >> 20}",)
+                )
+            text = (folder / "text.ii").read_text(encoding="utf-8", errors="replace")
+        faults = pragma_faults(text)
+        return CompileFailure(faults) if faults else text
 
     def build(
         self, text: str, *, mode: Mode, user_files: Sequence[str] = USER_FILES, inlined: bool = False
@@ -204,28 +223,22 @@ class Toolchain:
             CompilerMissing: the compiler's command cannot be started.
         """
         key = self._key("kernel", mode, text)
-        library, sites = self._entry(key, ".so"), self._entry(key, ".sites")
-        if not (library.exists() and sites.exists()):
-            failure = self._build(text, mode, (library, sites), user_files, inlined)
-            if failure is not None:
-                return failure
-        # As trustworthy as the library beside it, which is about to be loaded.
-        return Built(library, pickle.loads(sites.read_bytes()))
+        found = self._cache.kernel(key)
+        return Built(*found) if found else self._build(key, text, mode, user_files, inlined)
 
     def _build(
-        self, text: str, mode: Mode, targets: tuple[Path, Path], user_files: Sequence[str], inlined: bool
-    ) -> CompileFailure | None:
-        library, sites = targets
+        self, key: str, text: str, mode: Mode, user_files: Sequence[str], inlined: bool
+    ) -> Built | CompileFailure:
         runtime = self._runtime_object()
-        with tempfile.TemporaryDirectory(prefix="build-", dir=self._folder()) as name:
-            folder = Path(name)
-            (folder / "kernel.cpp").write_text(text, encoding="utf-8")
+        with self._cache.workplace() as folder:
+            (folder / "kernel.cpp").write_text(text, encoding="utf-8", errors="replace")
             triple = _TARGET.get(platform.machine().lower(), "aarch64-unknown-linux-gnu")
             command = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *_MODE_FLAGS[mode], *self._machine(), f"-I{_INCLUDE}")
             command += _INLINE_FLAGS if inlined else ()
+            command += tuple(_undefined(probes=False))
             done = self._run((*command, "-o", "kernel.ll", "kernel.cpp"), folder)
             if done.returncode != 0:
-                return CompileFailure(error_messages(done.stderr, (*user_files, "signature")))
+                return CompileFailure(failure_messages(done, (*user_files, "signature")))
             narrowed = narrowing_messages(done.stderr, user_files)
             if narrowed:
                 return CompileFailure(narrowed)
@@ -236,35 +249,26 @@ class Toolchain:
             instrumented = instrument(text, mode=mode, user_files=user_files)
             (folder / "hooked.ll").write_text(instrumented.text, encoding="utf-8")
             undefined = ("-Wl,-undefined,dynamic_lookup",) if sys.platform == "darwin" else ()
-            link = (
-                *_LINK_FLAGS,
-                _CODE_GENERATION[mode],
-                *self._machine(),
-                *undefined,
-                "-o",
-                "kernel.so",
-                "hooked.ll",
-                str(runtime),
-            )
-            done = self._run(link, folder)
+            link = (*_LINK_FLAGS, _CODE_GENERATION[mode], *self._machine(), *undefined)
+            done = self._run((*link, "-o", "kernel.so", "hooked.ll", str(runtime)), folder)
+            if done.fault:
+                return CompileFailure((done.fault,))
             if done.returncode != 0:
-                raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", _HINT)
+                raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", HINT)
             kept = Instrumented("", instrumented.sites, instrumented.blocks)
-            (folder / "kernel.sites").write_bytes(pickle.dumps(kept))
-            (folder / "kernel.sites").replace(sites)
-            (folder / "kernel.so").replace(library)
-        return None
+            return Built(self._cache.store_kernel(key, folder / "kernel.so", kept), kept)
 
     def _runtime_object(self) -> Path:
-        target = self._entry(self._key("runtime"), ".o")
-        if not target.exists():
-            with tempfile.TemporaryDirectory(prefix="build-", dir=self._folder()) as name:
-                command = (*_RUNTIME_FLAGS, *self._machine(), "-x", "c", "-std=gnu11", "-c", "-o", "runtime.o")
-                done = self._run((*command, str(_RUNTIME / "runtime.c")), Path(name))
-                if done.returncode != 0:
-                    raise CompilerMissing(f"the compiler cannot build the runtime: {done.stderr.strip()[-400:]}", _HINT)
-                (Path(name) / "runtime.o").replace(target)
-        return target
+        key = self._key("runtime")
+        found = self._cache.object_file(key)
+        if found is not None:
+            return found
+        with self._cache.workplace() as folder:
+            command = (*_RUNTIME_FLAGS, *self._machine(), "-x", "c", "-std=gnu11", "-c", "-o", "runtime.o")
+            done = self._run((*command, str(_RUNTIME / "runtime.c")), folder)
+            if done.returncode != 0:
+                raise CompilerMissing(f"the compiler cannot build the runtime: {done.stderr.strip()[-400:]}", HINT)
+            return self._cache.store_object(key, folder / "runtime.o")
 
     def _machine(self) -> tuple[str, ...]:
         features = _machine_flags()
@@ -275,52 +279,40 @@ class Toolchain:
     def _is_zig(self) -> bool:
         return "zig" in " ".join(Path(part).name for part in self._compiler)
 
-    def _folder(self) -> Path:
-        folder = self._cache / "metalsim"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def _entry(self, key: str, suffix: str) -> Path:
-        return self._folder() / (key + suffix)
-
     def _key(self, *parts: str) -> str:
         identity = (_package_digest(), compiler_version(self._compiler), *self._compiler, *self._machine(), *parts)
         return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:40]
 
-    def _run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        compiler_cache = str(self._folder() / "compiler")
-        environment = os.environ | {"ZIG_GLOBAL_CACHE_DIR": compiler_cache, "ZIG_LOCAL_CACHE_DIR": compiler_cache}
-        return run_compiler((*self._compiler, *arguments), folder, environment)
+    def _run(self, arguments: Sequence[str], folder: Path) -> Compilation:
+        return run_compiler((*self._compiler, *arguments), folder, self._cache.path / "compiler")
 
 
-def run_compiler(
-    command: Sequence[str], folder: Path | None = None, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a compiler command and capture what it says.
-
-    Raises:
-        CompilerMissing: the program cannot be started.
-    """
-    try:
-        return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, errors="replace"
-        )
-    except OSError as exc:
-        raise CompilerMissing(f"cannot start the compiler {command[0]!r}: {exc.strerror}", _HINT) from exc
+def _check_given(path: Path, macros: Mapping[str, str]) -> None:
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    wrong = [name for name, value in macros.items() if not _MACRO.fullmatch(name) or "\n" in value]
+    if wrong:
+        raise InputError(f"{wrong[0]!r} cannot be defined as a macro")
 
 
-@functools.cache
-def compiler_version(compiler: tuple[str, ...]) -> str:
-    """First line of the compiler's ``--version``."""
-    if shutil.which(compiler[0]) is None:
-        raise CompilerMissing(f"cannot start the compiler {compiler[0]!r}: not found", _HINT)
-    with tempfile.TemporaryDirectory() as folder:
-        # Without a home folder in the environment zig asks to be told where its cache is, even for this.
-        caches = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
-        done = run_compiler((*compiler, "--version"), environment=os.environ | caches)
-    if done.returncode != 0 or "clang" not in done.stdout:
-        raise CompilerMissing(f"{' '.join(compiler)!r} is not clang", _HINT)
-    return done.stdout.splitlines()[0]
+def _undefined(*, probes: bool) -> list[str]:
+    return [f"-U{name}" for name in (*UNDEFINED, *(() if probes else ("__has_include",)))]
+
+
+def _content(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def text_faults(text: str, place: str) -> tuple[str, ...]:
+    """Directives of a kernel body or header that reach outside Metal; ``place`` names it."""
+    return body_faults(text, place, _INCLUDE)
+
+
+def failure_messages(done: Compilation, user_files: Collection[str] | None) -> tuple[str, ...]:
+    """Why a compilation failed: the limit that it met, or the errors that clang found."""
+    if done.fault:
+        return (done.fault,)
+    return error_messages(done.stderr, user_files)
 
 
 def narrowing_messages(diagnostics: str, user_files: Collection[str]) -> tuple[str, ...]:

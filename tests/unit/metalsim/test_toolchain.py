@@ -35,7 +35,7 @@ def test_the_second_compilation_takes_the_first_ones_files(launch: Launcher, mon
     def no_process(*args: object, **kwargs: object) -> None:
         raise AssertionError("the compiler was started")
 
-    monkeypatch.setattr(subprocess, "run", no_process)
+    monkeypatch.setattr(subprocess, "Popen", no_process)
     assert compiled(launch.cache) == first
 
 
