@@ -130,6 +130,20 @@ typedef __bf16 bfloat;
 #define M_SQRT1_2_H ((half)0.70710678118654752440f)
 #define M_SQRT1_2_BF ((bfloat)0.70710678118654752440f)
 
+namespace std {
+/* What the compiler makes of { a, b } by this name. */
+template <class T> class initializer_list {
+    const T *first;
+    size_t count;
+
+public:
+    constexpr initializer_list() : first(nullptr), count(0) {}
+    constexpr size_t size() const { return count; }
+    constexpr const T *begin() const { return first; }
+    constexpr const T *end() const { return first + count; }
+};
+}  // namespace std
+
 namespace msim {
 /* Where a function of the shim is called from: a default argument, evaluated at the call. */
 struct location {
@@ -289,6 +303,13 @@ template <class T, class U> MSIM_INLINE constexpr T construct(U &&value) { retur
 
 /* A copy in thread memory of what lies anywhere. */
 template <class T> MSIM_INLINE constexpr value_t<T> value_of(T &&value) { return value; }
+/* An operand of ?: of type A beside one of type B: itself when the types agree, a copy when their spaces differ. */
+template <class A, class B, class T> MSIM_INLINE constexpr decltype(auto) side(T &&value) {
+    if constexpr (metal::is_same_v<A, B> || __is_array(__remove_reference_t(T)))
+        return static_cast<T &&>(value);
+    else
+        return value_of(value);
+}
 
 template <class T, unsigned long N> struct scalar_of<T[N]> : scalar_of<T> {};
 template <class T, unsigned long N> struct scalar_of<device T[N]> : scalar_of<T> {};

@@ -135,6 +135,8 @@ namespace metal {
                       "a vector needs as many components as it is wide");                        \
     }                                                                                            \
     MSIM_INLINE constexpr vec(const msim::flat<T, MSIM_N> &all) : data{MSIM_LIST} {}             \
+    /* Braces fill up with zeros. */                                                             \
+    MSIM_INLINE constexpr vec(std::initializer_list<T> list) : vec(msim::flat<T, MSIM_N>(list)) {} \
     MSIM_INLINE T &operator[](int i) & { return element[i]; }                                    \
     MSIM_INLINE T operator[](int i) const & { return element[i]; }                               \
     MSIM_INLINE T operator[](int i) const && { return element[i]; }                              \
@@ -171,6 +173,9 @@ template <class A> constexpr int width_of = width_type<A>::value;
 /* The components of a list of scalars and vectors, one after the other. */
 template <class T, int N> struct flat {
     T element[N];
+    MSIM_INLINE constexpr flat(std::initializer_list<T> list) : element{} {
+        for (int i = 0; i < N && i < (int)list.size(); i++) element[i] = list.begin()[i];
+    }
     template <class... A> MSIM_INLINE constexpr flat(const A &...a) : element{} {
         int k = 0;
         (put(k, a), ...);
