@@ -41,6 +41,7 @@ class EventKind(IntEnum):
     TOO_MANY_ARRAYS = 13
     NAN_BORN = 14
     HANG = 15
+    UNINITIALIZED_VALUE = 16
 
 
 class BufferSpec(ctypes.Structure):
@@ -94,6 +95,7 @@ class Launch(ctypes.Structure):
         ("sites", ctypes.c_void_p),
         ("counts", ctypes.c_void_p),
         ("events", ctypes.POINTER(Event)),
+        ("site_buffers", ctypes.c_void_p),
         ("threadgroup_bytes", ctypes.c_uint64),
         ("buffer_count", ctypes.c_uint32),
         ("site_count", ctypes.c_uint32),

@@ -21,6 +21,8 @@ from metalsim.ir import FAST_MATH_FLAGS, Instruction, read_callee, read_type, sk
 from metalsim.values import result_type
 
 LAST_NUMBER = 62
+NEVER_WRITTEN = 63
+"""Number of the pattern that fills variables and memory before they are written."""
 
 _OPERATORS = {"fadd": "+", "fsub": "-", "fmul": "*", "fdiv": "/", "frem": "fmod"}
 _SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
@@ -186,10 +188,10 @@ def _numbers(flat: npt.NDArray[Any]) -> dict[int, tuple[int, int]]:
         return {}
     places = np.flatnonzero(np.isnan(flat.astype(np.float32) if flat.dtype == ml_dtypes.bfloat16 else flat))
     bits = flat.view(f"u{flat.itemsize}")[places] >> shift
-    numbers = bits.astype(np.uint64) & np.uint64(LAST_NUMBER + 1)
+    numbers = bits.astype(np.uint64) & np.uint64(NEVER_WRITTEN)
     values, first, counts = np.unique(numbers, return_index=True, return_counts=True)
     return {
         int(value): (int(places[at]), int(count))
         for value, at, count in zip(values, first, counts, strict=True)
-        if 0 < value <= LAST_NUMBER
+        if value
     }

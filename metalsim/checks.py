@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,8 @@ from metalsim.births import Arrival
 from metalsim.instrument import Site
 from metalsim.model import Finding, FindingKind, Limits
 
+_STACK = 2
+"""Event.access of a fault for lack of thread memory."""
 _DEED = ("read", "written", "updated atomically")
 _ACT = ("reads", "writes", "updates")
 _KINDS: dict[EventKind, FindingKind] = {
@@ -29,7 +32,14 @@ _KINDS: dict[EventKind, FindingKind] = {
     EventKind.TOO_MANY_ARRAYS: "limit",
     EventKind.NAN_BORN: "nan",
     EventKind.HANG: "hang",
+    EventKind.UNINITIALIZED_VALUE: "uninitialized",
 }
+
+
+_PATTERN_CAUSES = frozenset({
+    EventKind.OUT_OF_RANGE, EventKind.WILD_ACCESS, EventKind.ARRAY_INDEX, EventKind.UNINITIALIZED_READ,
+    EventKind.INACTIVE_LANE,
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,18 @@ def _position(linear: int, extents: tuple[int, int, int]) -> str:
     return f"({', '.join(map(str, position if z > 1 else position[:2]))})"
 
 
+def _fairly(findings: list[Finding], most: int) -> tuple[Finding, ...]:
+    """At most that many, in their order, so that many of one kind do not hide the others."""
+    seen: Counter[str] = Counter()
+    ranks = []
+    for finding in findings:
+        ranks.append(seen[finding.kind])
+        seen[finding.kind] += 1
+    kept = sorted(sorted(range(len(findings)), key=ranks.__getitem__)[:most])
+    # A race often causes uninitialized reads: the cause comes first.
+    return tuple(sorted((findings[i] for i in kept), key=lambda finding: finding.kind == "uninitialized"))
+
+
 class Reporter:
     """Words for the events of one launch.
 
@@ -116,10 +138,14 @@ class Reporter:
 
         The optimizer may split one access of the text into several sites: those are counted together.
         """
+        events = list(events)
+        other_causes = any(event.kind in _PATTERN_CAUSES for event in events)
         merged: dict[tuple[str, str, int, str], Finding] = {}
         for event in events:
             if event.kind == EventKind.NAN_BORN and event.offset not in self._arrivals:
                 continue  # it was selected away
+            if event.kind == EventKind.UNINITIALIZED_VALUE and other_causes:
+                continue  # memory that was never written holds the same pattern
             finding = self._finding(event)
             region = str(event.region)
             key = (finding.kind, finding.place, finding.line, "" if finding.line else region + finding.message)
@@ -127,18 +153,25 @@ class Reporter:
                 key = (*key[:3], region)
             earlier = merged.get(key)
             merged[key] = _together(earlier, finding) if earlier else finding
-        # A race often causes uninitialized reads: the cause comes first.
-        found = sorted(merged.values(), key=lambda finding: finding.kind == "uninitialized")
-        return tuple(found[:max_findings])
+        return _fairly(list(merged.values()), max_findings)
 
     def _finding(self, event: Event) -> Finding:
         kind = EventKind(event.kind)
         line, place = event.line, event.place.decode(errors="replace")
         if event.site != NO_INDEX and event.site < len(self._sites):
             site = self._sites[event.site]
-            line, place = site.line, site.place
+            if site.line or not line:
+                line, place = site.line, site.place
+        if kind is EventKind.FAULT and event.access == _STACK and not line:
+            line, place = self._largest_frame()
         others = {self._other_line(kind, event, place)} - {0, line}
         return Finding(_KINDS[kind], self._message(kind, event), line, place or "body", event.count, tuple(others))
+
+    def _largest_frame(self) -> tuple[int, str]:
+        """Line and place of the function with the largest arrays; 0 when none is large."""
+        frames = [site for site in self._sites if site.kind == "frame"]
+        largest = max(frames, key=lambda site: site.bytes, default=None)
+        return (largest.line, largest.place) if largest else (0, "")
 
     def _other_line(self, kind: EventKind, event: Event, place: str) -> int:
         """Line of the other access of a race, or of the other barrier; 0 when it lies in another file."""
@@ -158,8 +191,9 @@ class Reporter:
         if kind is EventKind.WILD_ACCESS:
             return f"{who} {_ACT[event.access]} memory that belongs to no buffer; the launch was stopped"
         if kind is EventKind.ARRAY_INDEX:
-            array = event.text.decode(errors="replace").strip("'").replace("__local ", "threadgroup ")
-            return f"{who} uses index {event.offset} of an array of type {array}"
+            return f"{who} {self._array_index(event)}"
+        if kind is EventKind.UNINITIALIZED_VALUE:
+            return f"{who} writes into {self._element(event)} what comes from a variable that was never written"
         if kind is EventKind.UNINITIALIZED_READ:
             never = "in this threadgroup" if event.region >= ARRAY_INDEX_BASE else "in this launch"
             return f"{who} reads {self._element(event)}, which was not written before {never}"
@@ -170,6 +204,16 @@ class Reporter:
         if kind is EventKind.NAN_BORN:
             return self._birth(event, who)
         return self._sync_message(kind, event, who)
+
+    def _array_index(self, event: Event) -> str:
+        array = event.text.decode(errors="replace").strip("'").replace("__local ", "threadgroup ")
+        if not array:
+            site = self._sites[event.site]
+            index = event.offset // site.element_bytes
+            return f"{_ACT[event.access]} element {index} of an array of type {site.operation}"
+        if event.place.endswith(b"/vec.h"):
+            return f"uses component {event.offset} of a vector of type {array.replace('[', '').removesuffix(']')}"
+        return f"uses index {event.offset} of an array of type {array}"
 
     def _birth(self, event: Event, who: str) -> str:
         operation = event.text.decode(errors="replace")
@@ -208,7 +252,7 @@ class Reporter:
             return f"the launch did not end in time; it was stopped in {who}{which}"
         return (
             f"{who} made the processor fault (a null or invalid address); the launch was stopped",
-            f"{who} divides an integer by zero; the launch was stopped",
+            f"{who} divides an integer by zero (or the smallest one by -1); the launch was stopped",
             f"{who} needs more thread memory than the simulation gives; the launch was stopped",
         )[event.access]
 

@@ -31,14 +31,20 @@ def trace_nan(result: RunResult, attempt: Attempt) -> RunResult:
 
     Returns:
         ``result``, with findings of kind ``nan`` in the order in which they were born. A NaN that came from an
-        input, from memory that was never written or from out of range is none.
+        input, from memory that was never written or from out of range is none; one that came from a variable that
+        was never written is ``uninitialized``.
     """
     if not any(has_nan(array) for array in result.outputs.values()):
         return result
     traced = attempt("traced")
     if isinstance(traced, CompileFailure):
         return result
-    born = tuple(finding for finding in traced.findings if finding.kind == "nan")
+    known = {(finding.kind, finding.place, finding.line) for finding in result.findings}
+    born = tuple(
+        finding
+        for finding in traced.findings
+        if finding.kind in ("nan", "uninitialized") and (finding.kind, finding.place, finding.line) not in known
+    )
     return replace(result, findings=(*result.findings, *born))
 
 

@@ -11,12 +11,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from metalsim.births import HOOKS as BIRTH_HOOKS
 from metalsim.births import BirthHooks, operation_of
 from metalsim.blocks import BlockProfile, profile_function
+from metalsim.guards import (
+    FLOAT_CODES,
+    LARGE_FRAME_BYTES,
+    Extent,
+    constant_tables,
+    divisor_of,
+    guarded,
+    own_arrays,
+)
+from metalsim.guards import HOOKS as GUARD_HOOKS
 from metalsim.ir import (
     MEMORY_CALL,
     Block,
@@ -27,10 +37,11 @@ from metalsim.ir import (
     read_module,
     read_type,
     split_arguments,
+    vector_shape,
 )
-from metalsim.values import PointerOrigins
+from metalsim.values import Addresses, PointerOrigins, first_name
 
-SiteKind = Literal["load", "store", "atomic", "arithmetic"]
+SiteKind = Literal["load", "store", "atomic", "arithmetic", "index", "frame"]
 HookMode = Literal["checked", "counted", "traced", "plain"]
 
 _HOOKS = {
@@ -52,11 +63,15 @@ class Site:
 
     Attributes:
         index: number passed to the hook.
-        kind: ``load``, ``store``, ``atomic`` or ``arithmetic``.
+        kind: ``load``, ``store``, ``atomic``, ``arithmetic``, ``index`` (of an array, or a divisor) or ``frame``
+            (a function with large arrays).
         bytes: bytes of one lane's access; 0 when only known at run time (a memcpy of variable length).
         line: line of the kernel's body or header (1-based), 0 when it comes from neither.
         place: ``body``, ``header`` or empty.
-        operation: what is computed: an operator or a function's name.
+        operation: what is computed: an operator or a function's name; of an access of the thread's own array, its
+            type.
+        buffer: position of the buffer that the pointer certainly comes from, -1 for unknown.
+        element_bytes: of the thread's own array.
     """
 
     index: int
@@ -65,6 +80,8 @@ class Site:
     line: int
     place: str
     operation: str = ""
+    buffer: int = -1
+    element_bytes: int = 1
 
 
 @dataclass(frozen=True)
@@ -137,6 +154,8 @@ class _Access:
     length: str
     bytes: int
     before: tuple[str, ...] = ()
+    own: Extent | None = None
+    buffer: int = -1
 
 
 class _Rewriter:
@@ -146,6 +165,10 @@ class _Rewriter:
         self.module = module
         self.counted = mode == "counted"
         self.traced = mode == "traced"
+        self.guarded = mode != "counted"
+        self._tables = constant_tables(module) if self.guarded else {}
+        self._extents: dict[str, Extent] = {}
+        self._addresses = Addresses(module, {})
         self.places = Places(module, user_files)
         self.sites: list[Site] = []
         self.blocks: list[BlockProfile] = []
@@ -169,19 +192,76 @@ class _Rewriter:
 
     def _rewrite_function(self, function: Function) -> None:
         origins = PointerOrigins(function)
+        self._extents = {**self._tables, **own_arrays(self.module, function)} if self.guarded else {}
+        self._addresses = Addresses(self.module, function.definitions())
+        self._keep_frame(function, origins)
         sites_of_line: dict[int, tuple[int, ...]] = {}
         for block in function.blocks:
             for instruction in block.instructions:
                 accesses = self._accesses(instruction, origins)
                 if accesses:
                     sites_of_line[instruction.first_line] = self._insert(instruction, accesses)
+                if self.guarded:
+                    self._guard(instruction)
                 if self.traced:
                     self._mark_births(instruction)
+                    self._look_at_kept(instruction, origins)
         if self.counted:
             profiles = profile_function(self.module, function, sites_of_line, len(self.blocks), self.places.of, origins)
             for block, profile in zip(function.blocks, profiles, strict=True):
                 self._insert_block_hook(block, profile)
             self.blocks.extend(profiles)
+
+    def _keep_frame(self, function: Function, origins: PointerOrigins) -> None:
+        """A site for a function whose arrays may overflow a thread's memory, at the first line that uses them."""
+        own = {name: extent.bytes for name, extent in self._extents.items() if name.startswith("%")}
+        total = sum(own.values())
+        if total < LARGE_FRAME_BYTES:
+            return
+        largest = max(own, key=own.__getitem__)
+        for block in function.blocks:
+            for instruction in block.instructions:
+                place, line = self.places.of(instruction.location)
+                if line and any(largest in origins.roots(name) for name in instruction.value_names()):
+                    self.sites.append(Site(len(self.sites), "frame", total, line, place))
+                    return
+
+    def _guard(self, instruction: Instruction) -> None:
+        """Hooks in front of divisions and of clang's reports of an index out of range."""
+        reports = instruction.opcode == "call" and "@__ubsan_handle_out_of_bounds" in instruction.body
+        divisor = divisor_of(instruction)
+        if not reports and divisor is None:
+            return
+        place, line = self.places.of(instruction.location)
+        site = len(self.sites)
+        self.sites.append(Site(site, "index", 0, line, place))
+        made = [f"call void @msim_index_site(i32 {site})"]
+        if divisor is not None:
+            kind, value = divisor
+            wide = value if kind == "i64" else self._temporary()
+            made = [] if kind == "i64" else [f"{wide} = sext {kind} {value} to i64"]
+            made.append(f"call void @msim_divisor(i64 {wide}, i32 {site})")
+        suffix = _location_suffix(instruction)
+        self.inserted.setdefault(instruction.first_line, []).extend(f"  {text}{suffix}" for text in made)
+
+    def _look_at_kept(self, instruction: Instruction, origins: PointerOrigins) -> None:
+        """A hook after a store of floating-point numbers: are they the pattern of what was never written?"""
+        if instruction.opcode != "store":
+            return
+        found = _plain_access(instruction, self.module)
+        body = instruction.body.removeprefix("volatile ")
+        code = FLOAT_CODES.get(vector_shape(read_type(body)[0])[1])
+        if found is None or code is None or origins.is_local(found[1]):
+            return
+        access = self._access("store", found[1], f"i32 {found[2]}", found[2])
+        place, line = self.places.of(instruction.location)
+        site = len(self.sites)
+        self.sites.append(Site(site, "index", found[2], line, place))
+        call = f"call void @msim_kept({access.pointer}, {access.length}, i32 {code}, i32 {site})"
+        suffix = _location_suffix(instruction)
+        self.appended.setdefault(instruction.last_line, []).extend(
+            f"  {text}{suffix}" for text in (*access.before, call)
+        )
 
     def _mark_births(self, instruction: Instruction) -> None:
         operation = operation_of(instruction, self._defined.__contains__)
@@ -202,7 +282,7 @@ class _Rewriter:
             self.renamed[instruction.first_line] = (f"{instruction.result} =", f"{raw} =")
             made = self._births.lines(operation, raw, instruction.result, site)
         suffix = _location_suffix(instruction)
-        self.appended[instruction.last_line] = [f"  {text}{suffix}" for text in made]
+        self.appended.setdefault(instruction.last_line, []).extend(f"  {text}{suffix}" for text in made)
 
     def _insert_block_hook(self, block: Block, profile: BlockProfile) -> None:
         first = next((item for item in block.instructions if item.first_line == block.insert_line), None)
@@ -215,10 +295,15 @@ class _Rewriter:
         indices = []
         for access in accesses:
             index = len(self.sites)
-            self.sites.append(Site(index, access.kind, access.bytes, line, place))
+            own = access.own
+            words, element_bytes = (own.words, own.element_bytes) if own else ("", 1)
+            self.sites.append(Site(index, access.kind, access.bytes, line, place, words, access.buffer, element_bytes))
             suffix = _location_suffix(instruction)
             lines.extend(f"  {text}{suffix}" for text in access.before)
-            lines.append(f"  call void @msim_{access.kind}({access.pointer}, {access.length}, i32 {index}){suffix}")
+            hook, more = str(access.kind), ""
+            if own:
+                hook, more = f"own_{'load' if hook == 'load' else 'store'}", f", ptr {own.name}, i64 {own.bytes}"
+            lines.append(f"  call void @msim_{hook}({access.pointer}, {access.length}, i32 {index}{more}){suffix}")
             indices.append(index)
         return tuple(indices)
 
@@ -227,10 +312,14 @@ class _Rewriter:
         opcode = instruction.opcode
         if opcode in {"load", "store", "atomicrmw", "cmpxchg"}:
             found = _plain_access(instruction, self.module)
-            if found is None or origins.is_local(found[1]):
+            if found is None:
                 return []
             kind, pointer, size = found
-            return [self._access(kind, pointer, f"i32 {size}", size)]
+            own = guarded(pointer, size, origins, self._addresses, self._extents) if self.guarded else None
+            if own is None and origins.is_local(pointer):
+                return []
+            access = self._access(kind, pointer, f"i32 {size}", size)
+            return [replace(access, own=own, buffer=_buffer_of(pointer, origins))]
         if opcode == "call":
             callee, arguments = read_callee(instruction.body)
             match = MEMORY_CALL.match(callee)
@@ -278,12 +367,19 @@ class _Rewriter:
             name
             for line in self.module.lines
             if line.startswith(("declare", "define"))
-            for name in _HOOKS
-            if f"@{name}(" in line
+            for name in re.findall(r"@(msim_\w+)\(", line)
         }
-        wanted = [name for name in _HOOKS if self.counted or name != "msim_block"]
-        births = BIRTH_HOOKS.values() if self.traced else ()
-        return [*(_HOOKS[name] for name in wanted if name not in present), *births]
+        hooks = {name: text for name, text in _HOOKS.items() if self.counted or name != "msim_block"}
+        hooks |= {**(BIRTH_HOOKS if self.traced else {}), **(GUARD_HOOKS if self.guarded else {})}
+        return [text for name, text in hooks.items() if name not in present]
+
+
+def _buffer_of(pointer: str, origins: PointerOrigins) -> int:
+    """Position of the buffer that the typed pointer comes from; -1 when it may be another one."""
+    name = first_name(pointer)
+    roots = origins.roots(name) if name else frozenset()
+    words = next(iter(roots)).split() if len(roots) == 1 else []
+    return int(words[1]) if words[:1] == ["buffer"] else -1
 
 
 def _location_suffix(instruction: Instruction | None) -> str:

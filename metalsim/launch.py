@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 STACK_BYTES = 1 << 18
 """Thread memory of one thread, for its local arrays; only what is touched becomes real memory."""
 
-_EVENT_CAPACITY = 256
+_EVENT_CAPACITY = 512
 
 
 @dataclass(frozen=True)
@@ -298,6 +298,8 @@ def _simulate(
         traced=compiled.mode == "traced",
         grid=grid, threadgroup=geometry.threadgroup,
     )  # fmt: skip
+    roots = np.array([site.buffer for site in compiled.sites], np.int32)  # -1 is NO_INDEX
+    launch.site_buffers = roots.ctypes.data
     for index, length in options.threadgroup_lengths.items():
         launch.threadgroup_lengths[index] = length
     counters = None

@@ -94,6 +94,8 @@ _NO_SPECULATION = (
     *(part for flag in ("instrument-reads", "instrument-writes", "instrument-atomics", "stack", "globals")
       for part in ("-mllvm", f"-asan-{flag}=0")),
 )  # fmt: skip
+# What was never written is a NaN, and address 0 is one like others, instead of licence for the optimizer.
+_CHECK_FLAGS = ("-fsanitize=array-bounds", "-ftrivial-auto-var-init=pattern", "-fno-delete-null-pointer-checks")
 # Instructions that the optimizer moves between branches, or merges, lose their line.
 _LINE_FLAGS = tuple(
     part
@@ -107,9 +109,9 @@ _LINE_FLAGS = tuple(
 # A kernel that is counted should have the instructions that a GPU compiler makes, which unrolls loops of constant
 # length; one that is checked should compile fast. The IR is optimized in both; what is left is code generation.
 _MODE_FLAGS: dict[Mode, tuple[str, ...]] = {
-    "checked": ("-fsanitize=array-bounds", *_LINE_FLAGS),
+    "checked": (*_CHECK_FLAGS, *_LINE_FLAGS),
     "counted": ("-mllvm", "-unroll-threshold=4000"),
-    "traced": ("-fsanitize=array-bounds", *_LINE_FLAGS),
+    "traced": (*_CHECK_FLAGS, *_LINE_FLAGS),
     "plain": (),
 }
 _CODE_GENERATION: dict[Mode, str] = {"checked": "-O0", "counted": "-O1", "traced": "-O0", "plain": "-O2"}

@@ -36,12 +36,21 @@ class PointerOrigins:
     def __init__(self, function: Function) -> None:
         self._definitions = function.definitions()
         self._roots: dict[str, frozenset[str]] = {}
+        self._computed: dict[str, bool] = {}
 
     def roots(self, name: str) -> frozenset[str]:
-        """What ``name`` may point into: alloca names, ``@global`` names, or ``?`` for unknown."""
+        """What ``name`` may point into: alloca names, ``@global`` names, ``buffer 3``, or ``?`` for unknown."""
         if name not in self._roots:
             self._roots[name] = self._trace(name)
         return self._roots[name]
+
+    def is_computed(self, name: str) -> bool:
+        """Whether the address depends on an index or a branch, instead of being a constant part of a variable."""
+        if name not in self._computed:
+            definition = self._definitions.get(name)
+            sources = _pointer_sources(definition) if definition is not None else []
+            self._computed[name] = bool(sources) and (_varies(definition) or self.is_computed(sources[0]))
+        return self._computed[name]
 
     def is_local(self, pointer: str) -> bool:
         """Whether the typed pointer ``ptr %x`` certainly points into an alloca of the function."""
@@ -60,12 +69,26 @@ class PointerOrigins:
                 roots.add(current if current.startswith("@") else "?")
             elif definition.opcode == "alloca":
                 roots.add(current)
+            elif definition.opcode == "call" and (buffer := _BUFFER_CALL.search(definition.body)):
+                roots.add(f"buffer {buffer[1]}")
             else:
                 sources = _pointer_sources(definition)
                 pending.extend(sources)
                 if not sources:
                     roots.add("?")
         return frozenset(roots)
+
+
+_BUFFER_CALL = re.compile(r"@msim_buffer\(i32 (?:noundef )?(\d+)\)")
+
+
+def _varies(instruction: Instruction | None) -> bool:
+    if instruction is None or instruction.opcode in {"bitcast", "addrspacecast", "freeze"}:
+        return False
+    if instruction.opcode != "getelementptr":
+        return True
+    indices = [part.split()[-1] for part in split_arguments(instruction.body)[2:]]
+    return any(not index.lstrip("-").isdigit() for index in indices)
 
 
 def _pointer_sources(instruction: Instruction) -> list[str]:

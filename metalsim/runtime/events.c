@@ -8,17 +8,21 @@ static void copy_text(char *to, size_t capacity, const char *from) {
     to[n] = 0;
 }
 
+enum { KIND_SHARE = 8 }; /* a flood of one kind fills at most this fraction of the table */
+
 /* The entry to fill in when this fault is new; NULL when it was seen before or the table is full. */
 msim_event *msim_add_event(uint32_t kind, uint32_t site, uint32_t region, uint32_t line, const char *place) {
     msim_launch *launch = msim.launch;
+    uint32_t of_kind = 0;
     for (uint32_t i = 0; i < launch->event_count; i++) {
         msim_event *event = &launch->events[i];
         if (event->kind == kind && event->site == site && event->region == region && event->line == line) {
             event->count++;
             return NULL;
         }
+        of_kind += event->kind == kind;
     }
-    if (launch->event_count == launch->event_capacity) return NULL;
+    if (of_kind >= launch->event_capacity / KIND_SHARE || launch->event_count == launch->event_capacity) return NULL;
     msim_event *event = &launch->events[launch->event_count++];
     memset(event, 0, sizeof *event);
     event->kind = kind;

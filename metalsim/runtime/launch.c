@@ -80,7 +80,7 @@ typedef struct {
 } out_of_bounds;
 
 void __ubsan_handle_out_of_bounds(out_of_bounds *data, uintptr_t index) {
-    msim_event *event = msim_add_event(EVENT_ARRAY_INDEX, NO_INDEX, NO_INDEX, data->line, data->file);
+    msim_event *event = msim_add_event(EVENT_ARRAY_INDEX, msim.last_site, NO_INDEX, data->line, data->file);
     if (event) {
         bool is_signed = data->index->info & 1, narrow = (data->index->info >> 1) <= 5;
         event->offset = narrow && is_signed ? (int32_t)index : (int64_t)index;
@@ -103,7 +103,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
         for (int i = 0; i < SIGNAL_COUNT; i++) sigaction(SIGNALS[i], &previous[i], NULL);
         return;
     }
-    msim_event *event = msim_add_event(EVENT_FAULT, NO_INDEX, NO_INDEX, 0, "");
+    uint32_t site = number == SIGFPE ? msim.last_site : NO_INDEX;
+    msim_event *event = msim_add_event(EVENT_FAULT, site, NO_INDEX, 0, "");
     uintptr_t address = (uintptr_t)info->si_addr;
     bool overflow = address < msim.current->stack_low && msim.current->stack_low - address <= STACK_PROBE_BYTES;
     if (event) {
@@ -182,6 +183,7 @@ int msim_run(msim_launch *launch) {
     memset(&msim, 0, sizeof msim);
     msim.launch = launch;
     msim_forget_births();
+    msim.last_site = NO_INDEX;
     msim.time = 1;
     for (int axis = 0; axis < 3; axis++) {
         uint32_t extent = launch->threadgroup[axis];

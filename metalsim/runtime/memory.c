@@ -152,6 +152,8 @@ static msim_region *region_of(uintptr_t address, uint64_t reach) {
     return best;
 }
 
+msim_region *msim_mapped_region(uintptr_t address) { return region_of(address, 0); }
+
 static bool in_kernel_image(uintptr_t address) {
     Dl_info ours, theirs;
     return dladdr((void *)(uintptr_t)msim_entry, &ours) && dladdr((void *)address, &theirs) &&
@@ -181,7 +183,13 @@ static void report_far(msim_region *region, uintptr_t address, uint32_t bytes, u
 /* Region of an access; reports and ends the launch when the access would leave all mapped memory. */
 msim_region *msim_find_region(uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access) {
     if (msim.overdue) msim_give_up(site);
-    msim_region *region = region_of(address, RED_ZONE_BYTES - bytes);
+    const uint32_t *known = msim.launch->site_buffers;
+    msim_region *region = known && known[site] != NO_INDEX ? &msim.buffers[known[site]] : NULL;
+    if (region && distance_to(region, address) > RED_ZONE_BYTES - bytes) {
+        report_far(region, address, bytes, site, access);
+        msim_stop();
+    }
+    if (!region) region = region_of(address, RED_ZONE_BYTES - bytes);
     if (region) {
         msim.site_region[site] = region;
         return region;

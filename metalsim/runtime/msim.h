@@ -21,7 +21,7 @@ enum {
     EVENT_THREADGROUP_RACE, EVENT_DEVICE_RACE, EVENT_OUT_OF_RANGE, EVENT_UNINITIALIZED_READ,
     EVENT_READONLY_WRITE, EVENT_BARRIER_MISMATCH, EVENT_ENDED_BEFORE_BARRIER, EVENT_INACTIVE_LANE,
     EVENT_WILD_ACCESS, EVENT_ARRAY_INDEX, EVENT_UNWRITTEN_OUTPUT, EVENT_FAULT, EVENT_SIMD_BARRIER_MISMATCH,
-    EVENT_TOO_MANY_ARRAYS, EVENT_NAN_BORN, EVENT_HANG
+    EVENT_TOO_MANY_ARRAYS, EVENT_NAN_BORN, EVENT_HANG, EVENT_UNINITIALIZED_VALUE
 };
 
 enum { ACCESS_LOAD, ACCESS_STORE, ACCESS_ATOMIC };
@@ -82,6 +82,7 @@ typedef struct {
     msim_site_counts *sites;     /* [site_count] or NULL */
     msim_group_counts *counts;   /* [group_count] or NULL */
     msim_event *events;          /* [event_capacity] */
+    const uint32_t *site_buffers; /* [site_count]: buffer that a site certainly accesses, or NO_INDEX */
     uint64_t threadgroup_bytes;  /* out: sum of the threadgroup arrays reached, largest threadgroup */
     uint32_t buffer_count, site_count, block_count, event_capacity;
     uint32_t event_count;        /* out */
@@ -154,6 +155,8 @@ typedef struct {
     uint32_t buffer_count;
     msim_region arrays[MAX_ARRAYS];
     uint32_t array_count;
+    uint32_t last_site;             /* of a division or an index out of range */
+    uint32_t mismatched_group;      /* stamp of the last threadgroup whose threads waited at different barriers */
     msim_region **site_region;      /* [site_count], last region of each site */
     msim_group_counts *counts;      /* of the running threadgroup, or a sink */
     sigjmp_buf escape;
@@ -181,6 +184,7 @@ bool msim_map_buffers(void);
 void msim_unmap_buffers(void);
 void msim_copy_outputs(void);
 void msim_report_unwritten(void);
+msim_region *msim_mapped_region(uintptr_t address);
 msim_region *msim_find_region(uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access);
 bool msim_in_stacks(uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access);
 

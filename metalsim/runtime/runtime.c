@@ -7,6 +7,7 @@
 #include "fibers.c"
 #include "memory.c"
 #include "shadow.c"
+#include "guards.c"
 #include "counters.c"
 #include "collectives.c"
 #include "schedule.c"

@@ -74,7 +74,9 @@ static void check_barrier(void) {
         else if (thread->pc != first->pc && !other) other = thread;
     }
     const msim_thread *odd = other ? other : ended;
-    if (!odd) return;
+    /* Threads that met at different barriers end at different ones: that is no fault of its own. */
+    if (!odd || (!other && msim.mismatched_group == msim.group_stamp)) return;
+    if (other) msim.mismatched_group = msim.group_stamp;
     uint32_t kind = other ? EVENT_BARRIER_MISMATCH : EVENT_ENDED_BEFORE_BARRIER;
     msim_event *event = msim_add_event(kind, NO_INDEX, NO_INDEX, first->line, first->place);
     if (!event) return;

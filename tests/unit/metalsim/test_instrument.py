@@ -98,7 +98,11 @@ out:
         ),
         mode="checked",
     )
-    assert [hook.split("(")[1].split(",")[0] for hook in hooks(result)] == ["ptr %mixed", "ptr %far"]
+    assert [hook.removeprefix("call void @msim_").split(",")[0] for hook in hooks(result)] == [
+        "load(ptr %mixed", "own_load(ptr %walk", "load(ptr %far",
+    ]  # fmt: skip
+    assert hooks(result)[1].endswith("ptr %one, i64 16)")  # it walks through all of one variable
+    assert [(site.operation, site.element_bytes) for site in result.sites] == [("", 1), ("float[4]", 4), ("", 1)]
     compiles(result.text, tmp_path)
 
 
