@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from metalsim.declarations import CLOSING, counted, matching
 from metalsim.swizzles import is_swizzle
-from metalsim.tokens import Token
+from metalsim.tokens import Token, tokenize
 
 
 def settle_conditionals(tokens: Sequence[Token]) -> list[Token]:
@@ -22,8 +22,11 @@ def settle_conditionals(tokens: Sequence[Token]) -> list[Token]:
             continue
         operands = ((question + 1, colon), (colon + 1, _operand_end(result, colon + 1)))
         stored = [_is_stored(result, start, end) for start, end in operands]
+        if all(stored):
+            _wrap_both(result, operands)
+            continue
         for (start, end), is_stored in zip(operands, stored, strict=True):
-            if is_stored and stored.count(True) == 1:
+            if is_stored:
                 first, last = next(counted(result, start, end)), max(counted(result, start, end))
                 _wrap(result, last, "", ")")
                 _wrap(result, first, "msim::value_of(", "")
@@ -54,6 +57,19 @@ def _is_stored(tokens: Sequence[Token], start: int, end: int) -> bool:
         return False
     member = len(inner) > 2 and inner[-2].text in (".", "->") and not is_swizzle(inner[-1].text)
     return inner[-1].text == "]" or inner[0].text == "*" or member
+
+
+def _wrap_both(tokens: list[Token], operands: Sequence[tuple[int, int]]) -> None:
+    """Two elements: they stay what they are when both have one type, and are copied when their spaces differ."""
+    inner = [list(counted(tokens, start, end)) for start, end in operands]
+    types = ["decltype((" + " ".join(tokens[i].text for i in indices) + "))" for indices in inner]
+    for own, other in ((1, 0), (0, 1)):
+        _wrap(tokens, inner[own][-1], "", ")")
+        line = tokens[inner[own][0]].line
+        # Tokens of their own, since what they name is rewritten too.
+        call = [Token("string", "msim::side<", line), *tokenize(f"{types[own]}, {types[other]}")]
+        head = [Token(t.kind, t.text, line) for t in [*call, Token("string", ">(", line)]]
+        tokens[inner[own][0] : inner[own][0]] = head
 
 
 def _wrap(tokens: list[Token], index: int, before: str, after: str) -> None:

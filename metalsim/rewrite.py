@@ -304,7 +304,7 @@ def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> st
             return "msim::static_convert"
         elif cast_call(tokens, index):
             return cast_call(tokens, index)
-        elif token.text in _NOT_METAL:
+        elif token.text in _NOT_METAL and not _is_deletion(tokens, index):
             rewriting.lint.append((token.line, f"Metal has no '{token.text}'"))
         elif token.text in _ASSEMBLY:
             rewriting.refuse(token, f"Metal has no inline assembly ({token.text!r})")
@@ -313,6 +313,12 @@ def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> st
         elif rewriting.place and token.text.lower().startswith(_RESERVED):
             rewriting.refuse(token, f"'{token.text}' is reserved: names of the simulator start like this")
     return token.text
+
+
+def _is_deletion(tokens: list[Token], index: int) -> bool:
+    """``= delete``: a function that must not be used."""
+    before = _previous(tokens, index)
+    return tokens[index].text == "delete" and before >= 0 and tokens[before].text == "="
 
 
 def _next_text(tokens: list[Token], index: int) -> str:

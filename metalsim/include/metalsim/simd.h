@@ -136,6 +136,12 @@ MSIM_INLINE bool quad_all(bool yes, MSIM_HERE) { return msim::vote(MSIM_ALL, 4, 
 MSIM_INLINE bool quad_any(bool yes, MSIM_HERE) { return msim::vote(MSIM_ANY, 4, yes, here); }
 MSIM_INLINE bool quad_is_first(MSIM_HERE) { return msim::vote(MSIM_IS_FIRST, 4, true, here); }
 
+/* Apple's own trait, which kernels use to tell what a reduction of a SIMD-group takes. */
+template <class T>
+struct __is_valid_simdgroup_type
+    : bool_constant<is_arithmetic_v<T> && !is_same_v<remove_cv_t<T>, bool> && sizeof(T) <= 4> {};
+template <class T, int N> struct __is_valid_simdgroup_type<vec<T, N>> : __is_valid_simdgroup_type<T> {};
+
 }  // namespace metal
 
 #endif

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from metalsim import CompiledFile, CompileFailure, FileOptions, Fresh, compile_file, run_file
 from metalsim.file import kernel_families
 from tests.unit.metalsim.launching import Launcher
@@ -86,3 +88,51 @@ def test_families_of_a_file(launch: Launcher) -> None:
     template [[host_name("fill_h")]] kernel decltype(fill<half>) fill<half>;
     kernel void k(device float* o) { o[0] = 1; }"""
     assert kernel_families(HEAD + text, cache=launch.cache) == {"fill": ("fill_f", "fill_h"), "k": ("k",)}
+
+
+def test_conditional_between_elements_of_two_spaces(launch: Launcher) -> None:
+    text = """
+    struct Pair { float a, b; };
+    constant Pair start[1] = {{7, 1}};
+    kernel void k(device float* o, const device float* x, uint i [[thread_position_in_threadgroup]]) {
+      threadgroup Pair shared[2];
+      if (i < 2) shared[i] = Pair{x[i], 1};
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      Pair chosen = i < 2 ? shared[i] : start[0];
+      float y = i < 2 ? shared[i].a : x[i];
+      o[i] = chosen.a + y;
+    }"""
+    assert outputs(launch, text, 4, x=np.arange(4, dtype=np.float32)) == [0.0, 2.0, 9.0, 10.0]
+
+
+def test_conditional_of_one_space_stays_assignable(launch: Launcher) -> None:
+    text = """kernel void k(device float* o, device float* x, uint i [[thread_position_in_threadgroup]]) {
+      float a[2] = {1, 2}, b[2] = {3, 4};
+      (i > 1 ? a[i % 2] : b[i % 2]) += 10;
+      thread float& last = i == 3 ? a[0] : b[0];
+      last += 100;
+      o[i] = a[0] + a[1] + b[0] + b[1] + x[i];
+    }"""
+    assert outputs(launch, text, 4, x=np.zeros(4, np.float32)) == [120.0] * 4
+
+
+def test_deleted_functions_are_no_delete_expressions(launch: Launcher) -> None:
+    text = """
+    template <typename A, typename B> B convert(A) = delete;
+    template <> inline float convert<int, float>(int x) { return float(x) + 0.5f; }
+    struct Fixed { float x; Fixed() = delete; Fixed(float y) : x(y) {} };
+    kernel void k(device float* o, uint i [[thread_position_in_grid]]) {
+      Fixed fixed(2);
+      assert(fixed.x > 1);
+      o[i] = convert<int, float>(int(i)) * fixed.x;
+    }"""
+    assert outputs(launch, text, 3) == [1.0, 3.0, 5.0]
+
+
+def test_trait_of_what_simd_functions_take(launch: Launcher) -> None:
+    text = """
+    template <typename T> constexpr constant bool taken = __is_valid_simdgroup_type<T>::value;
+    static_assert(taken<float> && taken<half> && taken<bfloat> && taken<uchar> && taken<int4>, "");
+    static_assert(!taken<long> && !taken<bool>, "");
+    kernel void k(device float* o, uint i [[thread_position_in_grid]]) { o[i] = taken<float2>; }"""
+    assert outputs(launch, text, 2) == [1.0, 1.0]
