@@ -61,7 +61,7 @@ def pack(q: Array, bits: int) -> Array:
     return np.packbits(spread.reshape(*q.shape[:-1], -1), axis=-1, bitorder="little")
 
 
-def _product(  # noqa: PLR0913
+def _product(
     name: str, m: Matrix, x: Array, expected: Array, dtype: str, sizes: tuple[int, ...], place: tuple[Size, Size],
     known: tuple[str, ...] = (),
 ) -> KernelLaunch:  # fmt: skip

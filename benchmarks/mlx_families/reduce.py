@@ -161,8 +161,8 @@ def arg_reduce(shape: tuple[int, int], axis: int, dtype: str, largest: bool) -> 
         family="arg_reduce", file="arg_reduce.metal", entry=f"arg{'max' if largest else 'min'}_{dtype}", dtype=dtype,
         shape=f"{shape} axis {axis}", grid=(width, rest, 1), threadgroup=(width, 1, 1),
         buffers={0: x, 1: Fresh("uint32", (rest,)), 2: np.array([rest], np.int32),
-                 3: np.array([by[1 - axis]], np.int64), 4: np.array([1], np.int64), 5: np.array(1, np.uint64), 6: np.array(by[axis], np.int64),
-                 7: np.array(size, np.uint64)},
+                 3: np.array([by[1 - axis]], np.int64), 4: np.array([1], np.int64), 5: np.array(1, np.uint64),
+                 6: np.array(by[axis], np.int64), 7: np.array(size, np.uint64)},
         expected={"out": expected.astype(np.uint32)},
     )  # fmt: skip
 

@@ -93,7 +93,7 @@ def compare(launch: KernelLaunch, result: RunResult) -> tuple[float, float]:
 
 
 def compile_launch(
-    launch: KernelLaunch, checkout: Path, cache: Path, mode: str = "checked"
+    launch: KernelLaunch, checkout: Path, cache: Path, mode: str = "checked", changed: Path | None = None
 ) -> CompiledFile | CompileFailure:
     """Compile the kernel of a launch.
 
@@ -102,9 +102,11 @@ def compile_launch(
         checkout: folder of MLX's sources.
         cache: folder of compiled kernels.
         mode: of ``metalsim.compile_file``.
+        changed: folder with other versions of some of the checkout's files.
     """
-    options = FileOptions(constants=launch.constants, include=[checkout])
-    path = checkout / KERNELS / launch.file
+    folders = [checkout] if changed is None else [changed, checkout]
+    options = FileOptions(constants=launch.constants, include=folders)
+    path = next(folder / KERNELS / launch.file for folder in folders if (folder / KERNELS / launch.file).exists())
     return compile_file(path, launch.entry, mode=mode, cache=cache, options=options)  # type: ignore[arg-type]
 
 
@@ -133,7 +135,7 @@ def outcome_of(launch: KernelLaunch, checkout: Path, cache: Path) -> Outcome:
         findings = tuple(f"{f.kind} {f.place}:{f.line} {f.message} (x{f.count})" for f in result.findings)
     known = [line for line in findings if launch.known and line.startswith(launch.known)]
     # An index outside a thread's array ends the launch: the simulator's own stack lies there.
-    stopped = any(line.startswith("out-of-range") for line in known)
+    stopped = any("of an array of type" in line for line in known)
     constants = {str(key): float(value) for key, value in launch.constants.items() if value}
     return Outcome(
         launch.family, launch.entry, constants, launch.dtype, launch.shape, launch.grid, launch.threadgroup,
