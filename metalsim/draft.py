@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from metalsim.file import CompiledFile, FileParameter
+from metalsim.launchfile import BodyFile
 
 _DTYPES = {
     "float": "float32", "half": "float16", "bfloat": "bfloat16", "bool": "bool", "char": "int8", "uchar": "uint8",
@@ -43,6 +44,22 @@ def draft_launch(compiled: CompiledFile, entry: str) -> tuple[dict[str, Any], tu
     if compiled.constants:
         content["function_constants"] = {constant.name: 0 for constant in compiled.constants}
     return content, tuple(remarks)
+
+
+def draft_body(body: BodyFile) -> dict[str, Any]:
+    """A launch file's content for a kernel body, whose arrays' types it does not say: float32 is a guess."""
+    content: dict[str, Any] = {}
+    if body.grid is None:
+        content["grid_threads"] = [_THREADS, 1, 1]
+    if body.threadgroup is None:
+        content["threadgroup"] = [_THREADGROUP, 1, 1]
+    plain = {"dtype": "float32", "shape": [_THREADS]}
+    inputs = [
+        {"name": name, "role": "in", **plain, "fill": {"kind": "normal", "seed": seed}}
+        for seed, name in enumerate(body.input_names)
+    ]
+    content["buffers"] = [*inputs, *({"name": name, "role": "out", **plain} for name in body.output_names)]
+    return content
 
 
 def _buffer(parameter: FileParameter, seed: int, remarks: list[str]) -> dict[str, Any]:

@@ -99,6 +99,9 @@ class LazyGroup(click.Group):
             result = super().main(*args, **kwargs)
         except _UsageError as exc:
             _fail(exc.message, exc.hint, exc.exit_code)
+        except click.exceptions.NoArgsIsHelpError as exc:
+            click.echo(exc.message, err=True)
+            sys.exit(exc.exit_code)
         except click.UsageError as exc:
             path = exc.ctx.command_path if exc.ctx else "kx"
             _fail(exc.format_message(), f"{path} --help", exc.exit_code)

@@ -137,7 +137,13 @@ def launch(file: Path, entry: str, include: tuple[Path, ...]) -> None:
     For instance: kx metal launch scan.metal > launch.json
     """
     from metalsim import CompileFailure, FileOptions, compile_file, list_kernels
-    from metalsim.draft import draft_launch
+    from metalsim.draft import draft_body, draft_launch
+    from metalsim.launchfile import read_body
+
+    if file.suffix == ".json":
+        _print_launch(draft_body(read_body(file)))
+        note("a body does not say what its arrays hold: dtypes and shapes are guesses")
+        return
 
     cache, options = Home.from_environment().cache, FileOptions(include=include, strict=False)
     names: Any = (entry,) if entry else list_kernels(file, cache=cache, options=options)
@@ -150,9 +156,14 @@ def launch(file: Path, entry: str, include: tuple[Path, ...]) -> None:
     if isinstance(compiled, CompileFailure):
         raise InputError(compiled.messages[0], f"kx metal check {file} says more")
     content, remarks = draft_launch(compiled, names[0])
-    print_text(_NUMBERS.sub(lambda match: f"[{', '.join(_DIGITS.findall(match[0]))}]", json.dumps(content, indent=2)))
+    _print_launch(content)
     for remark in remarks:
         note(remark)
+
+
+def _print_launch(content: Mapping[str, Any]) -> None:
+    """Print JSON with the lists of numbers on one line each."""
+    print_text(_NUMBERS.sub(lambda match: f"[{', '.join(_DIGITS.findall(match[0]))}]", json.dumps(content, indent=2)))
 
 
 def _surroundings(chip: str, include: tuple[Path, ...]) -> tuple[str, Surroundings]:

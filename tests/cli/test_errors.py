@@ -63,7 +63,7 @@ def test_exit_code_of_a_command_passes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "what", "hint"),
     [
-        (["mpa"], "no command mpa", "did you mean map?"),
+        (["mpa"], "no command mpa", "did you mean map"),
         (["xyzzy"], "no command xyzzy", "commands: ingest, map"),
         (["map"], "Missing argument 'TERM'", "kx map --help"),
         (["map", "x", "--chp", "m1"], "No such option", "kx map --help"),

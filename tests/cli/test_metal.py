@@ -236,3 +236,20 @@ def test_a_relative_path_is_found_by_the_worker(kx: Kx, file: Path, launch: Path
     assert kx("metal", "check", file.name, "-I", "sub").exit_code == 0
     result = kx("metal", "run", file.name, "--launch", launch.name, "-I", "sub", "--no-estimate")
     assert result.exit_code == 0, result.output
+
+
+def test_a_drafted_launch_of_a_body_runs(kx: Kx, tmp_path: Path) -> None:
+    body, launch = tmp_path / "body.json", tmp_path / "launch.json"
+    body.write_text(json.dumps(BODY | {"input_names": ["x"], "source": BODY["source"].replace(" / by", "")}))
+    drafted = kx("metal", "launch", str(body))
+    assert drafted.exit_code == 0
+    launch.write_text(drafted.stdout.replace("float32", "bfloat16").replace("1024", "128"))
+    result = kx("metal", "run", str(body), "--launch", str(launch), "--no-estimate")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("group", ["metal", "graph"])
+def test_a_group_without_a_command_prints_its_help(kx: Kx, group: str) -> None:
+    result = kx(group)
+    assert result.exit_code == 2
+    assert "\nCommands:\n" in result.stderr
