@@ -315,7 +315,7 @@ class _Worker:
         try:
             with self._complaints.open("wb") as complaints:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", program, paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    [sys.executable, "-I", "-B", program, paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                     stderr=complaints, start_new_session=True, env=_environment(), cwd=self._folder,
                 )  # fmt: skip
         except OSError as exc:
