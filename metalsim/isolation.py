@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from metalsim.compiler import COMPILER_VARIABLE
 from metalsim.dispatch import run_file
 from metalsim.errors import EnvironmentLacking, InputError, MetalsimError, WorkerFailed
 from metalsim.examine import examine
@@ -33,7 +34,6 @@ from metalsim.file import CompiledFile, FileOptions, compile_file, list_kernels
 from metalsim.kernel import CompiledKernel, compile_kernel
 from metalsim.launch import Array, LaunchOptions, RunResult, run
 from metalsim.model import CompileFailure, Limits, MlxKernel
-from metalsim.compiler import COMPILER_VARIABLE
 from metalsim.toolchain import Mode
 
 Compiled = CompiledFile | CompiledKernel
