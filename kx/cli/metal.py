@@ -87,7 +87,7 @@ def check(as_json: bool, file: Path, entry: str, launch: Path | None, include: t
 @click.option("--entry", metavar="NAME", default="", help="The kernel, instead of the launch file's.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the outputs, as .npy.")
 @click.option("--no-estimate", is_flag=True, help="Check only: no counters and no estimate, in half the time.")
-@click.option("--time-limit", metavar="SECONDS", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
+@click.option("--time-limit", metavar="SECONDS", type=click.FloatRange(min=0.1), default=20.0, show_default=True,
               help="A kernel that runs longer counts as hanging.")  # fmt: skip
 @_include
 @_chip
