@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from metalsim.abi import THREADGROUP_ARGUMENTS
+from metalsim.features import name_feature
 from metalsim.instrument import Site
 from metalsim.lint import lint
 from metalsim.model import CompileFailure, Finding, Limits
+from metalsim.nesting import refuse_deep_nesting
 from metalsim.rewrite import RED_ZONE_BYTES, Rewritten, rewrite_file
 from metalsim.signature import ATTRIBUTES, TYPE_TOKENS
 from metalsim.source import FunctionConstant, KernelFunction, KernelParameter, LineMap, Source, Value, read_source
@@ -111,7 +113,8 @@ def read_file(source: str | Path, cache: Path, options: FileOptions) -> Source |
     else:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / _DEFAULT_NAME
-            path.write_text(source, encoding="utf-8")
+            # A lone surrogate makes a file that is no text, and is refused as one.
+            path.write_text(source, encoding="utf-8", errors="surrogatepass", newline="")
             text = toolchain.preprocess(path, options.include, options.macros)
     if isinstance(text, CompileFailure):
         return text
@@ -126,6 +129,7 @@ def _read_text(text: str, constants: tuple[tuple[int | str, type, Value], ...]) 
     return read_source(text, {key: value for key, _, value in constants})
 
 
+@refuse_deep_nesting
 def list_kernels(
     source: str | Path, *, cache: Path, options: FileOptions | None = None
 ) -> tuple[str, ...] | CompileFailure:
@@ -143,6 +147,7 @@ def list_kernels(
     return (*plain, *read.instances)
 
 
+@refuse_deep_nesting
 def kernel_families(
     source: str | Path, *, cache: Path, options: FileOptions | None = None
 ) -> dict[str, tuple[str, ...]] | CompileFailure:
@@ -164,6 +169,7 @@ def kernel_families(
     return {name: tuple(hosts) for name, hosts in families.items()}
 
 
+@refuse_deep_nesting
 def compile_file(
     source: str | Path,
     entry: str,
@@ -198,9 +204,9 @@ def compile_file(
         return chosen
     function, instance = chosen
     parameters = _parameters(function, instance)
-    if isinstance(parameters, CompileFailure):
-        return parameters
     tokens = found.tokens_of(instance)
+    if isinstance(parameters, CompileFailure):
+        return name_feature(parameters, [(tokens, found.lines.place)])
     rewritten = rewrite_file(tokens)
     linted = _lint(tokens, rewritten, found.lines)
     faults = [_placed(fault, found.lines) for fault in rewritten.faults]
@@ -219,7 +225,7 @@ def compile_file(
     )
     built = Toolchain(cache, options.compiler).build(text, mode=mode, user_files=found.files, inlined=True)
     if isinstance(built, CompileFailure):
-        return replace(built, lint=linted)
+        return replace(name_feature(built, [(tokens, found.lines.place)]), lint=linted)
     shown = tuple(parameter for parameter, _ in parameters)
     return CompiledFile(
         instance, mode, shown, found.constants, built.library,

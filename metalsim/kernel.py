@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from metalsim.features import name_feature
 from metalsim.instrument import Site
 from metalsim.lint import lint
 from metalsim.model import CompileFailure, Finding, Limits, MlxKernel
+from metalsim.nesting import refuse_deep_nesting
 from metalsim.rewrite import Rewritten, rewrite
 from metalsim.signature import Signature, cxx_text, make_signature, metal_text, signature_faults
 from metalsim.swizzles import vector_macros
@@ -51,6 +54,15 @@ def _lint(kernel: MlxKernel, header: Rewritten, body: Rewritten) -> tuple[Findin
     return tuple(Finding("lint", words, line, place) for place, (line, words) in found)
 
 
+def _texts(kernel: MlxKernel) -> tuple[tuple[str, str], ...]:
+    return ("header", kernel.header), ("body", kernel.source)
+
+
+def _place(place: str, line: int) -> tuple[str, int]:
+    return place, line
+
+
+@refuse_deep_nesting
 def compile_kernel(
     kernel: MlxKernel,
     *,
@@ -89,7 +101,8 @@ def compile_kernel(
     text = cxx_text(signature, body=body.text, header=header.text, swizzles=swizzles)
     built = Toolchain(cache, compiler).build(text, mode=mode)
     if isinstance(built, CompileFailure):
-        return replace(built, lint=linted)
+        texts = [(tokenize(text), partial(_place, place)) for place, text in _texts(kernel)]
+        return replace(name_feature(built, texts), lint=linted)
     return CompiledKernel(
         kernel,
         mode,

@@ -2,7 +2,8 @@
 
 Works on tokens and declarations, after the preprocessor for whole files. What is named by single words
 (``double``, ``goto``, ``new`` ...) is refused by ``metalsim.rewrite``; here is what needs a look around:
-pointers without an address space, static locals, recursion, arrays of variable length.
+pointers without an address space, pointers to functions, static locals, recursion, arrays of variable length,
+types and literals of more than one word.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _SCALARS = frozenset((
 _VECTOR = re.compile(rf"(?:packed_)?(?:{'|'.join(sorted(_SCALARS))})[2-4]")
 _STATEMENT_STARTS = frozenset({";", "{", "}", "(", ",", ":"})
 
+_CHOICES = "device, constant, threadgroup or thread"
+_LONG_LITERAL = re.compile(r"(?:[0-9]*\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)[lL]")
+
 Fault = tuple[int, str]
 """Line of a token, and what is wrong there."""
 
@@ -35,14 +39,18 @@ def lint(tokens: Sequence[Token], *, in_body: bool = False) -> tuple[Fault, ...]
         tokens: of the text.
         in_body: whether the text is a function's body rather than a file.
     """
-    faults: list[Fault] = []
+    faults: list[Fault] = [*_words(tokens)]
+    types = _class_names(tokens)
     if in_body:
-        faults += _body_faults(tokens, 0, len(tokens))
+        faults += _body_faults(tokens, 0, len(tokens), types)
     else:
         functions = [d for d in _functions(tokens, 0, len(tokens)) if d.body >= 0]
         for found in functions:
-            faults += _pointers(tokens, found.parameters + 1, matching(tokens, found.parameters))
-            faults += _body_faults(tokens, found.body + 1, matching(tokens, found.body))
+            faults += _result(tokens, found, types)
+            faults += _pointers(tokens, found.parameters + 1, matching(tokens, found.parameters), types)
+            faults += _body_faults(tokens, found.body + 1, matching(tokens, found.body), types)
+        for start, end in _members(tokens, 0, len(tokens)):
+            faults += _pointers(tokens, start, end, types)
         faults += _recursion(tokens, functions)
     return tuple(sorted(dict.fromkeys(faults)))
 
@@ -56,32 +64,96 @@ def _functions(tokens: Sequence[Token], start: int, end: int) -> Iterator[Declar
             yield from _functions(tokens, found.body + 1, matching(tokens, found.body))
 
 
-def _body_faults(tokens: Sequence[Token], start: int, end: int) -> Iterator[Fault]:
-    yield from _pointers(tokens, start, end)
+def _members(tokens: Sequence[Token], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges of the members of classes that are no functions."""
+    for found in declarations(tokens, start, end):
+        if found.body < 0 or not found.is_class:
+            continue
+        for member in declarations(tokens, found.body + 1, matching(tokens, found.body)):
+            if member.body < 0 and member.parameters < 0:
+                yield member.start, member.end
+        yield from _members(tokens, found.body + 1, matching(tokens, found.body))
+
+
+def _class_names(tokens: Sequence[Token]) -> frozenset[str]:
+    """Structures, classes and unions that the text defines; other names may stand for a type with its space."""
+    names = set()
+    indices = list(counted(tokens, 0, len(tokens)))
+    for position, (i, j) in enumerate(pairwise(indices)):
+        if tokens[i].text not in ("struct", "class", "union") or tokens[j].kind != "name":
+            continue
+        before = tokens[indices[position - 1]].text if position else ""
+        after = tokens[indices[position + 2]].text if position + 2 < len(indices) else ""
+        if before not in ("<", ",") and after in ("{", ":", ";"):
+            names.add(tokens[j].text)
+    return frozenset(names)
+
+
+def _words(tokens: Sequence[Token]) -> Iterator[Fault]:
+    """What a few tokens in a row tell."""
+    indices = list(counted(tokens, 0, len(tokens)))
+    for position, i in enumerate(indices):
+        token = tokens[i]
+        following = [tokens[k].text for k in indices[position + 1 : position + 6]]
+        if token.kind == "number" and _LONG_LITERAL.fullmatch(token.text):
+            yield token.line, f"Metal has no 'long double': {token.text}"
+        elif token.text == "long" and following[:1] == ["long"]:
+            yield token.line, "Metal has no 'long long'; long has 64 bits"
+        elif token.text == "std" and following[:1] == ["::"]:
+            yield token.line, "Metal has no namespace 'std'"
+        elif following[:2] == ["(", "*"] and following[3:5] == [")", "("] and _declares_here(tokens, indices, position):
+            yield token.line, f"Metal has no pointers to functions: {following[2]!r}"
+
+
+def _declares_here(tokens: Sequence[Token], indices: Sequence[int], position: int) -> bool:
+    """Whether a variable of a basic type is declared; functions as template arguments are allowed."""
+    before = tokens[indices[position - 1]].text if position else ";"
+    token = tokens[indices[position]]
+    return (_is_type(token) or token.text == "void") and before in (";", "{", "}", "(")
+
+
+def _result(tokens: Sequence[Token], found: Declaration, types: frozenset[str]) -> Iterator[Fault]:
+    """``float *f()``: a function's result without an address space."""
+    head = [tokens[k] for k in counted(tokens, found.start, found.parameters)]
+    words = [token.text for token in head]
+    if "operator" in words or "template" in words or _SPACES & set(words) or len(head) < 3:
+        return
+    kind, mark, name = head[-3:]
+    if _is_type(kind, types) and mark.text in ("*", "&") and name.kind == "name":
+        what = "pointer" if mark.text == "*" else "reference"
+        yield kind.line, f"the {what} that {name.text!r} returns needs an address space"
+
+
+def _body_faults(tokens: Sequence[Token], start: int, end: int, types: frozenset[str]) -> Iterator[Fault]:
+    yield from _pointers(tokens, start, end, types)
     yield from _variable_arrays(tokens, start, end)
     yield from _statics(tokens, start, end)
 
 
-def _is_type(token: Token) -> bool:
-    return token.kind == "name" and (token.text in _SCALARS or bool(_VECTOR.fullmatch(token.text)))
+def _is_type(token: Token, types: frozenset[str] = frozenset()) -> bool:
+    return token.kind == "name" and (
+        token.text in _SCALARS or token.text in types or bool(_VECTOR.fullmatch(token.text))
+    )
 
 
-def _pointers(tokens: Sequence[Token], start: int, end: int) -> Iterator[Fault]:
-    """``float* p``: a type that is surely one, then a star or an ampersand, and no address space before it."""
+def _pointers(tokens: Sequence[Token], start: int, end: int, types: frozenset[str]) -> Iterator[Fault]:
+    """``float* p`` and ``(float*)``: a type that is surely one, a star or an ampersand, no address space before it."""
     indices = list(counted(tokens, start, end))
     for position, (i, j) in enumerate(pairwise(indices)):
-        if not _is_type(tokens[i]) or tokens[j].text not in ("*", "&"):
+        if not _is_type(tokens[i], types) or tokens[j].text not in ("*", "&"):
             continue
         first = position
         while first > 0 and tokens[indices[first - 1]].text in ("const", "volatile", "metal", "::", "unsigned"):
             first -= 1
         before = tokens[indices[first - 1]].text if first else ";"
-        after = indices[position + 2] if position + 2 < len(indices) else -1
-        trailing = after >= 0 and tokens[after].text in _SPACES
-        if before in _STATEMENT_STARTS and after >= 0 and tokens[after].kind == "name" and not trailing:
-            kind = "pointer" if tokens[j].text == "*" else "reference"
-            name = tokens[after].text
-            yield tokens[i].line, f"{kind} {name!r} needs an address space (device, constant, threadgroup or thread)"
+        after = tokens[indices[position + 2]] if position + 2 < len(indices) else None
+        if after is None or after.text in _SPACES:
+            continue
+        kind = "pointer" if tokens[j].text == "*" else "reference"
+        if before in _STATEMENT_STARTS and after.kind == "name":
+            yield tokens[i].line, f"{kind} {after.text!r} needs an address space ({_CHOICES})"
+        elif before in ("(", "<") and after.text == {"(": ")", "<": ">"}[before]:
+            yield tokens[i].line, f"{kind} to {tokens[i].text!r} needs an address space ({_CHOICES})"
 
 
 def _statics(tokens: Sequence[Token], start: int, end: int) -> Iterator[Fault]:

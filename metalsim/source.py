@@ -23,6 +23,7 @@ Value = int | float | bool
 _MARKER = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"([^"]*)"')
 _UNROLL_BY_MACRO = re.compile(r"#\s*pragma\s+unroll\s*\([^\n]*[A-Za-z]\w*\s*\([^\n]*")
 _SPACES = ("device", "threadgroup", "constant", "thread")
+_RENDER_FUNCTIONS = ("vertex", "fragment", "object", "mesh", "intersection")
 _STORAGE_WORDS = ("constant", "const", "constexpr", "static", ";")
 
 
@@ -326,8 +327,12 @@ class _Reading:
 
 
 def _integer(text: str) -> int:
-    digits = text.rstrip("uUlL")
-    return int(digits, 8) if re.fullmatch(r"0[0-7]+", digits) else int(digits, 0)
+    """Value of an integer literal; -1 for what is none."""
+    digits = text.rstrip("uUlL").replace("'", "")
+    try:
+        return int(digits, 8) if re.fullmatch(r"0[0-7]+", digits) else int(digits, 0)
+    except ValueError:
+        return -1
 
 
 def _template_names(tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -363,6 +368,16 @@ def _uses_internals(tokens: Sequence[Token]) -> bool:
     return any(token.kind == "name" and token.text.startswith("__metal_") for token in tokens)
 
 
+def _is_of_render_pipeline(tokens: Sequence[Token], found: Declaration) -> bool:
+    """A vertex, fragment, object or mesh function, which no kernel can call."""
+    if found.parameters < 0 or found.body < 0:
+        return False
+    head = [tokens[i].text for i in counted(tokens, found.start, found.parameters)]
+    return any(
+        word in _RENDER_FUNCTIONS and (i == 0 or head[i - 1] in ("[", ",", ">", "]")) for i, word in enumerate(head)
+    )
+
+
 def read_source(text: str, values: Mapping[int | str, Value]) -> Source:
     """Read a preprocessed file.
 
@@ -381,6 +396,8 @@ def read_source(text: str, values: Mapping[int | str, Value]) -> Source:
             if found.scope == "metal" and _uses_internals(tokens[found.start : found.end]):
                 # Definitions on top of Apple's own built-ins: the shim headers have these functions.
                 reading.drop(found.start, found.end)
+        elif _is_of_render_pipeline(tokens, found):
+            reading.drop(found.start, found.end)
         elif words[:1] == ["template"] and words[1:] != ["<"]:
             reading.instance(found)
         elif words:

@@ -59,6 +59,7 @@ _NARROWING = re.compile(
     r"'(?:[\w ]+ )?float'[^\n]* to '[^\n]*(?:bfloat|__bf16)",
     re.MULTILINE,
 )
+_ASSERTION = re.compile(r"^static assertion failed(?: due to requirement '.*')?: ")
 _DIAGNOSTIC = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<level>fatal error|error|note): (?P<text>.*)$")
 
 _TARGET = {"x86_64": "x86_64-unknown-linux-gnu", "amd64": "x86_64-unknown-linux-gnu"}
@@ -353,7 +354,7 @@ def error_messages(
         users = user_files is None or name in user_files
         place = f"{name}:{match['line']}: " if users else ""
         if match["level"] != "note":
-            messages.append(place + match["text"])
+            messages.append(place + _ASSERTION.sub("", match["text"]))
             ours = not users
         elif ours and users and messages:
             messages[-1] = place + messages[-1]

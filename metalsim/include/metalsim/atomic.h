@@ -11,8 +11,8 @@ enum memory_order {
 };
 
 template <class T> struct atomic {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8 || is_same_v<T, bool>, "Metal has atomics of 32-bit types, ulong and bool");
     T value;
+    static_assert(sizeof(T) == 4 || is_same_v<T, ulong> || is_same_v<T, bool>, "Metal has atomics of 32-bit types, ulong and bool");
 };
 template <class T> using _atomic = atomic<T>;
 using atomic_int = atomic<int>;
@@ -67,6 +67,7 @@ MSIM_INLINE bool atomic_compare_exchange_weak_explicit(A *object, E *expected, M
 }
 #define MSIM_FETCH(name)                                                                  \
     MSIM_ATOMIC T atomic_fetch_##name##_explicit(A *object, MSIM_OPERAND, memory_order order) MSIM_RELAXED(order) { \
+        static_assert(!is_same_v<T, ulong>, "atomic_fetch_" #name "_explicit takes 32-bit atomics"); \
         return __atomic_fetch_##name((T *)&object->value, operand, __ATOMIC_RELAXED);     \
     }
 MSIM_FETCH(add) MSIM_FETCH(sub) MSIM_FETCH(and) MSIM_FETCH(or) MSIM_FETCH(xor) MSIM_FETCH(min) MSIM_FETCH(max)

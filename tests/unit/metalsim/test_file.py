@@ -192,7 +192,11 @@ def test_includes_macros_and_lines(launch: Launcher, compiled: Any, tmp_path: Pa
         (FILE, "nothing", "kernels: sums::total, reverse_float"),
         (FILE, "reverse", "is a template; name an instance: reverse_float"),
         ("kernel void k(device float* a) {\n  a[0] = b;\n}", "k", "kernel.metal:2: use of undeclared identifier 'b'"),
-        ("\nkernel void k(texture2d<float> t [[texture(0)]]) {}", "k", "kernel.metal:2: parameter 't' (texture)"),
+        (
+            "\nkernel void k(texture2d<float> t [[texture(0)]]) {}",
+            "k",
+            "kernel.metal:2: metalsim does not support textures (texture2d)",
+        ),
         ("kernel void k(device float* a) {\n  threadgroup float* p = a;\n}", "k", "kernel.metal:2: cannot initialize"),
         ("kernel void k(device float* a) {\n\n  double d = 1; }", "k", "kernel.metal:3: Metal has no 'double'"),
         ('#include "gone.h"\n', "k", "kernel.metal:1: 'gone.h' file not found"),
@@ -311,3 +315,22 @@ kernel void {name}(device uint* out, uint i [[thread_position_in_grid]]) {{ out[
 """
     compiled = compile_file(text, name, mode="checked", cache=launch.cache)
     assert isinstance(compiled, CompiledFile), compiled.messages
+
+
+def test_a_function_constants_index_that_is_no_integer(launch: Launcher) -> None:
+    text = "constant int mode [[function_constant(0.0f)]];\nkernel void k(device int* out) { out[0] = mode; }\n"
+    assert isinstance(compile_file(text, "k", mode="checked", cache=launch.cache), CompiledFile | CompileFailure)
+
+
+@pytest.mark.parametrize("opening", ["namespace a {", "struct a {"])
+def test_deep_nesting_is_a_compile_failure(launch: Launcher, opening: str) -> None:
+    text = opening * 1500 + "}" * 1500 + ";\nkernel void k(device int* out) { out[0] = 1; }\n"
+    failure = compile_file(text, "k", mode="checked", cache=launch.cache)
+    assert isinstance(failure, CompileFailure)
+    assert failure.messages == ("namespaces, classes or brackets are nested too deeply",)
+
+
+def test_a_lone_surrogate_is_a_compile_failure(launch: Launcher) -> None:
+    failure = compile_file("// \udcff\n", "k", mode="checked", cache=launch.cache)
+    assert isinstance(failure, CompileFailure)
+    assert failure.messages == ("kernel.metal:1: not UTF-8",)

@@ -134,7 +134,7 @@ body:12:1: error: expected ';'
 1 error generated.
 """
     assert error_messages(diagnostics) == (
-        "body:9: static assertion failed: simd_sum takes no 64-bit values",
+        "body:9: simd_sum takes no 64-bit values",
         "body:12: expected ';'",
     )
 
