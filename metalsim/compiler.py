@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,22 +123,33 @@ def run_compiler(
             )  # fmt: skip
         except OSError as exc:
             raise CompilerMissing(f"cannot start the compiler {command[0]!r}: {exc.strerror}", HINT) from exc
-        late = False
+        # Python's wait with a limit looks every few milliseconds only.
+        late = threading.Event()
+        timer = threading.Timer(limits.wall_s, _kill_late, (process.pid, late))
+        timer.daemon = True
+        timer.start()
         try:
-            process.wait(limits.wall_s)
-        except subprocess.TimeoutExpired:
-            late = True
+            process.wait()
         finally:
-            # It starts processes of its own.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            timer.cancel()
+            _kill_group(process.pid)  # it starts processes of its own
             process.wait()
         texts = []
         for stream in (said, complained):
             stream.seek(0)
             texts.append(stream.read(_SAID_BYTES).decode("utf-8", errors="replace"))
-    fault = _fault(process.returncode, texts[1], late, limits)
+    fault = _fault(process.returncode, texts[1], late.is_set(), limits)
     return Compilation(process.returncode, texts[0], texts[1], fault)
+
+
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _kill_late(leader: int, late: threading.Event) -> None:
+    late.set()
+    _kill_group(leader)
 
 
 def _limited(command: Sequence[str], limits: CompilerLimits) -> list[str]:
