@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from metalsim.ir import Block, Function, Instruction, Module, read_callee, split_arguments, vector_shape
 from metalsim.operations import ATOMIC, BARRIER, FREE, LOAD, STORE, THREAD_MEMORY, Classifier
+from metalsim.threadarrays import ThreadArrays
 from metalsim.values import Addresses, PointerOrigins, first_name, result_type
 
 # Weights that only decide which of a block's paths is the critical one; prices come from the chip.
@@ -47,6 +48,9 @@ class BlockProfile:
         neighbours: the same sites, grouped; those of a group lie within one cache line of each other
             (they differ by a constant), so that they fetch the same lines.
         registers: 32-bit registers alive at once, an estimate from the IR's own order.
+        thread_accesses: accesses of thread arrays that no register can hold (``metalsim.threadarrays``).
+        thread_bytes_read, thread_bytes_written: bytes of those accesses.
+        thread_array_bytes: bytes of those arrays in the whole function, per thread.
     """
 
     index: int
@@ -60,6 +64,10 @@ class BlockProfile:
     sites: tuple[int, ...] = ()
     neighbours: tuple[tuple[int, ...], ...] = ()
     registers: int = 0
+    thread_accesses: int = 0
+    thread_bytes_read: int = 0
+    thread_bytes_written: int = 0
+    thread_array_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,7 @@ def profile_function(
     loads = _AwaitedLoads(function, classifier, sites_of_line)
     registers = _registers_alive(function, classifier)
     addresses = Addresses(module, classifier.definitions)
+    arrays = ThreadArrays(module, function, classifier)
     profiles = []
     for number, block in enumerate(function.blocks):
         walk = _BlockWalk(classifier, sites_of_line, loads.consumed_in_own_block)
@@ -106,6 +115,7 @@ def profile_function(
             walk.visit(instruction)
         place, line = next((found for item in block.instructions if (found := place_of(item.location))[1]), ("", 0))
         chain, chain_sites = walk.longest_chain()
+        traffic = arrays.traffic(block)
         sites = [site for item in block.instructions for site in sites_of_line.get(item.first_line, ())]
         profiles.append(
             BlockProfile(
@@ -120,6 +130,10 @@ def profile_function(
                 sites=tuple(sites),
                 neighbours=_neighbours(block, sites_of_line, addresses),
                 registers=registers[number],
+                thread_accesses=traffic.accesses,
+                thread_bytes_read=traffic.bytes_read,
+                thread_bytes_written=traffic.bytes_written,
+                thread_array_bytes=arrays.bytes,
             )
         )
     return profiles

@@ -6,148 +6,27 @@ chip is in this file: they come from the knowledge graph through ``ChipModel.fro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from metalsim.counters import CONSTANT_LOAD, DEVICE_LOAD, THREADGROUP_LOAD, Chain, Counters
+from metalsim.chains import CONSTANT_LOAD, DEVICE_LOAD, THREADGROUP_LOAD, Chain
+from metalsim.chip import CHIP_QUANTITIES, OPERATION_CLASSES, ChipModel, ChipQuantity
+from metalsim.counters import Counters, LaunchShape, count
 from metalsim.errors import InputError
-from metalsim.operations import BARRIER, FREE, LOAD, STORE, priced_as
+from metalsim.occupancy import Residency, find_residency
+from metalsim.operations import BARRIER, FREE, LOAD, STORE
 
-Bound = Literal["bandwidth", "compute", "latency", "synchronization"]
+if TYPE_CHECKING:
+    from metalsim.launch import Program, RunResult
+    from metalsim.sampling import Sample
 
+__all__ = [
+    "CHIP_QUANTITIES", "OPERATION_CLASSES", "Bound", "ChipModel", "ChipQuantity", "Estimate", "EstimateParts",
+    "Residency", "estimate", "estimate_run", "estimate_to_json",
+]  # fmt: skip
 
-@dataclass(frozen=True)
-class ChipQuantity:
-    """A figure that an estimate needs of every chip: name, unit, what it means."""
-
-    name: str
-    unit: str
-    meaning: str
-
-
-_MACHINE = (
-    ChipQuantity("gpu-cores", "cores", "GPU cores"),
-    ChipQuantity("gpu-clock", "GHz", "shader clock under load"),
-    ChipQuantity("schedulers-per-core", "schedulers", "each issues one SIMD-group's instruction per cycle"),
-    ChipQuantity("simd-width", "lanes", "lanes of a SIMD-group"),
-    ChipQuantity("memory-bandwidth", "GB/s", "nominal DRAM bandwidth, 1e9 B/s"),
-    ChipQuantity("attainable-bandwidth-fraction", "1", "share of it that a streaming kernel reaches"),
-    ChipQuantity("cache-line", "B", "line of L1 and unit of a memory transaction"),
-    ChipQuantity("l1-bytes-per-core", "B", "L1 data cache per core"),
-    ChipQuantity("l2-bytes", "B", "GPU L2 cache"),
-    ChipQuantity("slc-bytes", "B", "system-level cache"),
-    ChipQuantity("l1-bandwidth", "B per core-cycle", "data path from L1 into a core"),
-    ChipQuantity("l2-bandwidth", "B per core-cycle", "path from L2 to one core"),
-    ChipQuantity("slc-bandwidth-ratio", "1", "SLC bandwidth over nominal DRAM bandwidth"),
-    ChipQuantity("threadgroup-bandwidth", "B per core-cycle", "threadgroup memory path"),
-    ChipQuantity("threadgroup-banks", "banks", "banks of threadgroup memory"),
-    ChipQuantity("threadgroup-bank-width", "B", "width of a bank"),
-    ChipQuantity("l1-latency", "cycles", "device load that hits L1"),
-    ChipQuantity("threadgroup-latency", "cycles", "load from threadgroup memory"),
-    ChipQuantity("l2-latency", "cycles", "device load that hits L2"),
-    ChipQuantity("slc-latency", "ns", "device load that hits the SLC"),
-    ChipQuantity("dram-latency", "ns", "device load from DRAM"),
-    ChipQuantity("resident-threads-per-core", "threads", "most threads that a core holds"),
-    ChipQuantity("register-file-bytes-per-core", "B", "register file of a core"),
-    ChipQuantity("registers-per-thread", "registers", "32-bit registers of a thread before it spills"),
-    ChipQuantity("threadgroup-bytes-per-core", "B", "physical threadgroup memory of a core"),
-    ChipQuantity("barrier-latency", "cycles", "threadgroup barrier once the last SIMD-group arrived"),
-    ChipQuantity("barrier-latency-per-simd-group", "cycles", "added wait per SIMD-group of the threadgroup"),
-    ChipQuantity("launch-overhead", "us", "fixed cost of a launch within a running command encoder"),
-)
-
-OPERATION_CLASSES: Mapping[str, str] = {
-    "float32": "float add, subtract, multiply",
-    "float32-fma": "float fused multiply-add",
-    "float16": "half add, multiply, fused multiply-add",
-    "bfloat16": "bfloat arithmetic with its conversions",
-    "convert-bfloat": "float from and to bfloat",
-    "compare-select": "compare, select, min, max",
-    "int32": "integer add, subtract, logic of up to 32 bits",
-    "int-shift": "shift, bit extract, bit reverse, popcount",
-    "int-multiply": "32-bit integer multiply and multiply-add",
-    "int-divide": "integer divide and remainder",
-    "int64": "64-bit integer add, logic, compare, shift; pointer arithmetic",
-    "int64-multiply": "64-bit integer multiply",
-    "convert": "float from and to integer; round, floor, trunc",
-    "exp2": "exp2, log2",
-    "exp": "exp, log, exp10, log10",
-    "sine": "sin, cos",
-    "transcendental": "tanh, pow, erf, atan and other composed functions",
-    "reciprocal": "1/x, correctly rounded",
-    "fast-reciprocal": "fast 1/x",
-    "divide": "x/y, correctly rounded",
-    "fast-divide": "fast x/y",
-    "sqrt": "square root, correctly rounded",
-    "rsqrt": "reciprocal square root, fast square root",
-    "shuffle": "simd_shuffle family, broadcast, ballot, vote",
-    "simd-reduction": "simd_sum, simd_max and the like",
-    "simd-prefix": "simd_prefix_*",
-    "quad-reduction": "quad_sum and the like",
-    "matrix-multiply": "one 8x8x8 simdgroup multiply-accumulate",
-    "atomic": "device or threadgroup atomic",
-    "branch": "branch, switch, call",
-    "other": "an instruction that the classifier does not know, traffic of thread-private arrays",
-}
-"""Priced operation classes and what falls into them."""
-
-CHIP_QUANTITIES: tuple[ChipQuantity, ...] = _MACHINE + tuple(
-    ChipQuantity(f"{kind}-cycles-{name}", "cycles", f"{meaning}: {what}")
-    for name, meaning in OPERATION_CLASSES.items()
-    for kind, what in (
-        ("issue", "scheduler cycles per SIMD-group instruction"),
-        ("latency", "cycles until a dependent instruction can use the result"),
-    )
-)
-"""Every quantity that ``ChipModel.from_quantities`` asks for; the values live in the graph's Turtle."""
-
-
-@dataclass(frozen=True)
-class ChipModel:
-    """The figures of one chip by quantity name, complete.
-
-    Attributes:
-        quantities: values in the units of ``CHIP_QUANTITIES``.
-    """
-
-    quantities: Mapping[str, float]
-
-    @classmethod
-    def from_quantities(cls, quantities: Mapping[str, float]) -> ChipModel:
-        """Takes what an estimate needs from a chip's quantities; others are ignored.
-
-        Raises:
-            InputError: a quantity is missing, not finite or negative.
-        """
-        taken: dict[str, float] = {}
-        for quantity in CHIP_QUANTITIES:
-            value = quantities.get(quantity.name)
-            if value is None:
-                raise InputError(
-                    f"the chip's profile lacks the quantity {quantity.name!r}",
-                    f"add it in {quantity.unit}: {quantity.meaning}",
-                )
-            if not math.isfinite(value) or value < 0:
-                raise InputError(f"quantity {quantity.name!r} is {value}, which no chip has")
-            taken[quantity.name] = float(value)
-        return cls(taken)
-
-    def __getitem__(self, name: str) -> float:
-        return self.quantities[name]
-
-    def issue_cycles(self, operation: str) -> float:
-        """Scheduler cycles of one SIMD-group instruction; memory instructions take one slot."""
-        return 1.0 if operation in {LOAD, STORE} else self.quantities[f"issue-cycles-{priced_as(operation)}"]
-
-    def cycles_of(self, nanoseconds: float) -> float:
-        """Cycles of the shader clock."""
-        return nanoseconds * self["gpu-clock"]
-
-    def microseconds(self, cycles: float) -> float:
-        """Time of ``cycles`` of the shader clock in us."""
-        return cycles / (self["gpu-clock"] * 1e3)
+Bound = Literal["bandwidth", "compute", "latency", "synchronization", "launch"]
 
 
 @dataclass(frozen=True)
@@ -176,8 +55,10 @@ class Estimate:
     Attributes:
         time_us: ``launch + max(bandwidth, compute, latency + synchronization)``.
         parts: the terms.
-        bound_by: which term decides.
+        bound_by: which term is the largest.
         occupancy: resident SIMD-groups of a busy core over the most it can hold, 0 to 1.
+        residency: threads and threadgroups in flight, and what limits them.
+        longest_chain_cycles: of the slowest SIMD-group seen, waiting for its loads and barriers included.
         notes: what limits residency and bandwidth, what was assumed, in words.
     """
 
@@ -185,24 +66,9 @@ class Estimate:
     parts: EstimateParts
     bound_by: Bound
     occupancy: float
+    residency: Residency
+    longest_chain_cycles: float
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Residency:
-    """How the launch lies on the chip.
-
-    Attributes:
-        threadgroups: resident on one busy core at once.
-        busiest: threadgroups that the busiest core gets over the whole launch.
-        waves: rounds of residency that the launch needs, at least 1.
-        limited_by: what keeps more threadgroups out, in words.
-    """
-
-    threadgroups: int
-    busiest: int
-    waves: float
-    limited_by: str
 
 
 @dataclass(frozen=True)
@@ -231,49 +97,90 @@ def estimate(counters: Counters, chip: ChipModel) -> Estimate:
         counters: what the launch does.
         chip: the chip's figures.
     """
-    residency = _residency(counters, chip)
+    residency = find_residency(counters, chip)
     caches = _caches(counters, chip, residency)
     bandwidth_us, narrowest = _bandwidth(counters, chip, residency, caches)
     compute_us = _compute(counters, chip, residency)
-    latency_us, synchronization_us = _latency(counters, chip, residency, caches)
-    parts = EstimateParts(bandwidth_us, compute_us, latency_us, synchronization_us, chip["launch-overhead"])
-    serial_us = latency_us + synchronization_us
-    longest_us = max(bandwidth_us, compute_us, serial_us)
-    bound: Bound = "bandwidth" if longest_us == bandwidth_us else "compute"
-    if longest_us == serial_us:
-        bound = "synchronization" if synchronization_us > latency_us else "latency"
+    chain = _chain_times(counters, chip, residency, caches)
+    parts = EstimateParts(bandwidth_us, compute_us, chain.latency_us, chain.synchronization_us, chip["launch-overhead"])
     resident = min(residency.threadgroups, residency.busiest) * counters.shape.simd_groups_per_threadgroup
-    occupancy = min(1.0, resident * chip["simd-width"] / chip["resident-threads-per-core"])
     return Estimate(
-        parts.launch_us + longest_us,
-        parts,
-        bound,
-        occupancy,
-        _notes(counters, chip, residency, f"bandwidth term: {narrowest}", caches.note),
+        time_us=parts.launch_us + max(bandwidth_us, compute_us, chain.latency_us + chain.synchronization_us),
+        parts=parts,
+        bound_by=_bound_by(parts),
+        occupancy=min(1.0, resident * chip["simd-width"] / chip["resident-threads-per-core"]),
+        residency=residency,
+        longest_chain_cycles=chain.longest_cycles,
+        notes=_notes(counters, chip, residency, f"bandwidth term: {narrowest}", caches.note),
     )
 
 
-def _residency(counters: Counters, chip: ChipModel) -> _Residency:
-    shape = counters.shape
-    threads = shape.simd_groups_per_threadgroup * shape.simd_width
-    cores = int(chip["gpu-cores"])
-    registers = min(max(counters.registers, 1), chip["registers-per-thread"])
-    by_registers = chip["register-file-bytes-per-core"] / (4 * registers)
-    limits = {
-        f"{chip['resident-threads-per-core']:.0f} threads per core": chip["resident-threads-per-core"] / threads,
-        f"the register file at about {registers:.0f} registers per thread": by_registers / threads,
+def _bound_by(parts: EstimateParts) -> Bound:
+    serial_us = parts.latency_us + parts.synchronization_us
+    longest_us = max(parts.bandwidth_us, parts.compute_us, serial_us)
+    if parts.launch_us > longest_us:
+        return "launch"
+    if longest_us == serial_us:
+        return "synchronization" if parts.synchronization_us > parts.latency_us else "latency"
+    return "bandwidth" if longest_us == parts.bandwidth_us else "compute"
+
+
+def estimate_run(
+    compiled: Program,
+    result: RunResult,
+    *,
+    grid: tuple[int, int, int],
+    buffer_bytes: int,
+    quantities: Mapping[str, float],
+    sample: Sample | None = None,
+) -> tuple[Counters, Estimate]:
+    """Counts and estimates a launch that was run in mode ``counted``.
+
+    Args:
+        compiled: what was run, of ``compile_kernel`` or ``compile_file``.
+        result: of ``run`` or ``run_file``.
+        grid: threads per axis of the whole launch.
+        buffer_bytes: of all device buffers together.
+        quantities: the chip's figures by name, in the units of ``CHIP_QUANTITIES``.
+        sample: by which the threadgroups were chosen (``metalsim.sampling``); None when all were run, or when those
+            that were run stand for the others alike.
+
+    Raises:
+        InputError: nothing was counted, a figure of the chip is missing, the sample is another one.
+    """
+    if result.raw is None:
+        raise InputError("nothing was counted", "compile with mode='counted', and mind the launch's findings")
+    threads = grid[0] * grid[1] * grid[2]
+    shape = LaunchShape(threads, result.threadgroups_total, result.threads_per_threadgroup, buffer_bytes)
+    counters = count(compiled.sites, compiled.blocks, result.raw, shape, sample)
+    return counters, estimate(counters, ChipModel.from_quantities(quantities))
+
+
+def estimate_to_json(estimated: Estimate, chip: str) -> dict[str, Any]:
+    """An estimate as a dictionary.
+
+    Args:
+        estimated: for that chip.
+        chip: its name.
+
+    Returns:
+        ``chip``, ``time_us``, ``bound_by``, ``parts`` in us by name, ``occupancy`` of a busy core from 0 to 1,
+        ``threads_in_flight``, ``threadgroups_in_flight``, ``residency_limit``, ``notes``.
+    """
+    return {
+        "chip": chip,
+        "time_us": estimated.time_us,
+        "bound_by": estimated.bound_by,
+        "parts": {name.removesuffix("_us"): value for name, value in asdict(estimated.parts).items()},
+        "occupancy": estimated.occupancy,
+        "threads_in_flight": estimated.residency.threads_in_flight,
+        "threadgroups_in_flight": estimated.residency.threadgroups_in_flight,
+        "residency_limit": estimated.residency.limit,
+        "notes": list(estimated.notes),
     }
-    if counters.threadgroup_memory_bytes:
-        name = f"threadgroup memory at {counters.threadgroup_memory_bytes} B per threadgroup"
-        limits[name] = chip["threadgroup-bytes-per-core"] / counters.threadgroup_memory_bytes
-    limited_by = min(limits, key=lambda name: limits[name])
-    resident = max(1, math.floor(limits[limited_by]))
-    busiest = max(1, math.ceil(shape.threadgroups / cores))
-    waves = max(1.0, shape.threadgroups / (cores * resident))
-    return _Residency(resident, busiest, waves, limited_by)
 
 
-def _caches(counters: Counters, chip: ChipModel, residency: _Residency) -> _Caches:
+def _caches(counters: Counters, chip: ChipModel, residency: Residency) -> _Caches:
     """Bytes each level passes and the mean latency of a device load."""
     compulsory, footprint = counters.compulsory_bytes, counters.footprint_bytes
     merged = max(counters.merged_line_bytes, compulsory)
@@ -312,7 +219,7 @@ def _caches(counters: Counters, chip: ChipModel, residency: _Residency) -> _Cach
     )
 
 
-def _bandwidth(counters: Counters, chip: ChipModel, residency: _Residency, caches: _Caches) -> tuple[float, str]:
+def _bandwidth(counters: Counters, chip: ChipModel, residency: Residency, caches: _Caches) -> tuple[float, str]:
     """The slowest data path's time in us and its name."""
     nominal = chip["memory-bandwidth"] * 1e3  # bytes per us
     on_busiest_core = residency.busiest / max(1, counters.shape.threadgroups)
@@ -330,7 +237,7 @@ def _bandwidth(counters: Counters, chip: ChipModel, residency: _Residency, cache
     return times[narrowest], narrowest
 
 
-def _compute(counters: Counters, chip: ChipModel, residency: _Residency) -> float:
+def _compute(counters: Counters, chip: ChipModel, residency: Residency) -> float:
     """Issue time of the busiest core in us."""
     cycles = sum(amount * chip.issue_cycles(name) for name, amount in counters.operations.items() if name != FREE)
     resident = min(residency.threadgroups, residency.busiest)
@@ -340,8 +247,16 @@ def _compute(counters: Counters, chip: ChipModel, residency: _Residency) -> floa
     return chip.microseconds(cycles * share / schedulers)
 
 
-def _latency(counters: Counters, chip: ChipModel, residency: _Residency, caches: _Caches) -> tuple[float, float]:
-    """Time of the dependent chain without its barriers, and of the barriers, in us."""
+@dataclass(frozen=True)
+class _ChainTimes:
+    """Time of the dependent chain without its barriers, of the barriers, and cycles of the slowest chain seen."""
+
+    latency_us: float
+    synchronization_us: float
+    longest_cycles: float
+
+
+def _chain_times(counters: Counters, chip: ChipModel, residency: Residency, caches: _Caches) -> _ChainTimes:
     barrier = (
         chip["barrier-latency"] + chip["barrier-latency-per-simd-group"] * counters.shape.simd_groups_per_threadgroup
     )
@@ -364,10 +279,10 @@ def _latency(counters: Counters, chip: ChipModel, residency: _Residency, caches:
     longest, mean = cycles(counters.longest_chain), cycles(counters.mean_chain)
     in_waves = mean[0] * residency.waves, mean[1] * residency.waves
     chosen = longest if sum(longest) > sum(in_waves) else in_waves
-    return chip.microseconds(chosen[0]), chip.microseconds(chosen[1])
+    return _ChainTimes(chip.microseconds(chosen[0]), chip.microseconds(chosen[1]), sum(longest))
 
 
-def _notes(counters: Counters, chip: ChipModel, residency: _Residency, *more: str) -> tuple[str, ...]:
+def _notes(counters: Counters, chip: ChipModel, residency: Residency, *more: str) -> tuple[str, ...]:
     shape = counters.shape
     notes = [
         "an estimate from counted operations and published figures, not a measurement",
@@ -377,7 +292,8 @@ def _notes(counters: Counters, chip: ChipModel, residency: _Residency, *more: st
     ]
     if counters.sampled_threadgroups < shape.threadgroups:
         notes.append(
-            f"scaled by {counters.scale:.4g} from {counters.sampled_threadgroups} threadgroups of {shape.threadgroups}"
+            f"scaled by {counters.scale:.4g} from {counters.sampled_threadgroups} threadgroups of "
+            f"{shape.threadgroups}, with a standard error of about {100 * counters.sampling_error:.1f} %"
         )
     if counters.registers > chip["registers-per-thread"]:
         notes.append(

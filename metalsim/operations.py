@@ -114,6 +114,8 @@ TRANSCENDENTAL_CLASSES = frozenset(
     | {"divide", "fast-divide"}
 )
 """Classes that run on the complex pipeline; what ``Counters.transcendental_operations`` sums."""
+INTEGER_CLASSES = frozenset({"int32", "int-shift", "int-multiply", "int-divide", "int64", "int64-multiply", "address"})
+"""What ``Counters.integer_operations`` sums; comparisons are none of it."""
 
 
 @dataclass(frozen=True)

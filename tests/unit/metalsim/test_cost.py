@@ -51,8 +51,12 @@ def counters(
         shape=LaunchShape(total, threadgroups, threads, 1 << 40),
         sampled_threadgroups=threadgroups,
         scale=1.0,
+        sampling_error=0.0,
         operations=operations if operations is not None else {"load": total / 32, "store": total / 32},
         arithmetic_operations=0.0,
+        transcendental_operations=0.0,
+        integer_operations=0.0,
+        matrix_multiplies={},
         lane_utilization=1.0,
         longest_chain=Chain(chain or {"device-load": 1.0, "store": 1.0}),
         mean_chain=Chain(chain or {"device-load": 1.0, "store": 1.0}),
@@ -60,18 +64,28 @@ def counters(
         device_bytes_written=4.0 * total,
         device_accesses=2.0 * total / 32,
         device_line_bytes=lines,
+        segments=total / 32,
+        segment_read_lines=lines / 256,
+        segment_written_lines=lines / 256,
         merged_line_bytes=lines,
         window_lines=2.0,
         compulsory_bytes=lines,
         compulsory_read_bytes=lines / 2,
         footprint_bytes=lines,
         threadgroup_bytes=0.0,
+        threadgroup_bytes_read=0.0,
+        threadgroup_bytes_written=0.0,
         threadgroup_accesses=0.0,
         bank_cycles=0.0,
+        bank_conflict_cycles=0.0,
         barriers=0.0,
         simd_barriers=0.0,
         threadgroup_memory_bytes=0,
         registers=16,
+        thread_array_bytes=0,
+        thread_array_accesses=0.0,
+        thread_array_bytes_read=0.0,
+        thread_array_bytes_written=0.0,
     )
     return dataclasses.replace(base, **changes)
 
@@ -185,7 +199,7 @@ def test_rereading_a_small_footprint_is_cheaper_than_a_large_one() -> None:
 
 
 def test_bank_conflicts_cost_less_with_wider_banks() -> None:
-    conflicts = counters(threadgroup_bytes=1e6, threadgroup_accesses=1e4, bank_cycles=3.2e7, lines=0.0)
+    conflicts = counters(threadgroup_bytes=1e6, threadgroup_accesses=1e4, bank_conflict_cycles=3.2e7, lines=0.0)
     narrow = estimate(conflicts, chip()).parts.bandwidth_us
     wide = estimate(conflicts, chip(threadgroup_bank_width=8)).parts.bandwidth_us
     assert narrow == pytest.approx(2 * wide, rel=0.01)
