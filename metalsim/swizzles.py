@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from metalsim.tokens import Token
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
+_COMMON = frozenset(("xy", "yx", "xz", "yz", "zw", "xyz", "yzw"))
 _CLASS_WORDS = ("struct", "class", "union")
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--")
@@ -49,6 +50,13 @@ def member_calls(tokens: Sequence[Token], index: int) -> str:
     )
 
 
+def precompiled_heads() -> tuple[tuple[str, str], ...]:
+    """Starts of texts that the shim headers are compiled for once, with the header: those with common swizzles."""
+    macros = vector_macros(_COMMON, has_unions=False)
+    headers = ("metalsim/entry.h", "metalsim/kernel.h")
+    return tuple((f'{macros}\n#include "{header}"\n', header) for header in headers)
+
+
 def is_swizzle(name: str) -> bool:
     """Whether ``name`` can be one."""
     return _SWIZZLE.fullmatch(name) is not None
@@ -61,6 +69,8 @@ def vector_macros(swizzles: frozenset[str], has_unions: bool) -> str:
         swizzles: those that occur.
         has_unions: whether there are unions, which can hold vectors only when these are copied like plain memory.
     """
+    # Kernels with few swizzles have the same definitions, so that compiled headers serve all of them.
+    swizzles = _COMMON if swizzles <= _COMMON else swizzles
     lines = ["#define MSIM_UNIONS"] if has_unions else []
     for width in (2, 3, 4):
         members = []

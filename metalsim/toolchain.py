@@ -31,6 +31,7 @@ from metalsim.errors import CompilerMissing, InputError
 from metalsim.includes import UNDEFINED, IncludeFolders, body_faults, pragma_faults
 from metalsim.instrument import USER_FILES, Instrumented, instrument
 from metalsim.model import CompileFailure
+from metalsim.swizzles import precompiled_heads
 
 __all__ = [
     "COMPILER_VARIABLE",
@@ -60,6 +61,7 @@ _NARROWING = re.compile(
     re.MULTILINE,
 )
 _ASSERTION = re.compile(r"^static assertion failed(?: due to requirement '.*')?: ")
+_DEFINE = re.compile(r"^#define (\w+) ?(.*)$", re.MULTILINE)
 _DIAGNOSTIC = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<level>fatal error|error|note): (?P<text>.*)$")
 
 _TARGET = {"x86_64": "x86_64-unknown-linux-gnu", "amd64": "x86_64-unknown-linux-gnu"}
@@ -74,7 +76,7 @@ _INLINE_FLAGS = ("-mllvm", "-inline-threshold=100000")
 # Optimized without vectorization, contraction or unrolling by guess: what runs is what the text says, lane
 # by lane. Loops of constant length are still unrolled.
 _KERNEL_FLAGS = (
-    "-std=c++17", "-O2", "-S", "-emit-llvm", "-gline-tables-only", "-fdebug-compilation-dir=.",
+    "-std=c++17", "-O2", "-gline-tables-only", "-fdebug-compilation-dir=.",
     "-nostdinc", "-nostdinc++",
     "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection",
     "-fno-strict-aliasing",
@@ -116,7 +118,9 @@ _MODE_FLAGS: dict[Mode, tuple[str, ...]] = {
     "plain": (),
 }
 _CODE_GENERATION: dict[Mode, str] = {"checked": "-O0", "counted": "-O1", "traced": "-O0", "plain": "-O2"}
-_RUNTIME_FLAGS = ("-O2", "-fPIC", "-ffp-contract=off", "-fno-stack-protector", "-fno-sanitize=all", "-w")
+_RUNTIME_FLAGS = (
+    "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-stack-protector", "-fno-sanitize=all", "-w",
+)  # fmt: skip
 # Blocks stay in the order of the source, since the lowest waiting call site goes first.
 _LINK_FLAGS = (
     "-shared", "-nostdlib", "-fPIC", "-fno-sanitize=all", "-fno-stack-protector", "-w",
@@ -234,12 +238,12 @@ class Toolchain:
     ) -> Built | CompileFailure:
         runtime = self._runtime_object()
         with self._cache.workplace() as folder:
-            (folder / "kernel.cpp").write_text(text, encoding="utf-8", errors="replace")
             triple = _TARGET.get(platform.machine().lower(), "aarch64-unknown-linux-gnu")
-            command = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *_MODE_FLAGS[mode], *self._machine(), f"-I{_INCLUDE}")
-            command += _INLINE_FLAGS if inlined else ()
-            command += tuple(_undefined(probes=False))
-            done = self._run((*command, "-o", "kernel.ll", "kernel.cpp"), folder)
+            flags = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *_MODE_FLAGS[mode], *self._machine(), f"-I{_INCLUDE}")
+            flags += (*(_INLINE_FLAGS if inlined else ()), *_undefined(probes=False))
+            header, rest = self._precompiled(text, flags)
+            (folder / "kernel.cpp").write_text(rest, encoding="utf-8", errors="replace")
+            done = self._run((*flags, *header, "-S", "-emit-llvm", "-o", "kernel.ll", "kernel.cpp"), folder)
             if done.returncode != 0:
                 return CompileFailure(failure_messages(done, (*user_files, "signature")))
             narrowed = narrowing_messages(done.stderr, user_files)
@@ -260,6 +264,27 @@ class Toolchain:
                 raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", HINT)
             kept = Instrumented("", instrumented.sites, instrumented.blocks)
             return Built(self._cache.store_kernel(key, folder / "kernel.so", kept), kept)
+
+    def _precompiled(self, text: str, flags: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """Flags that take the shim headers from the cache in compiled form, and the text without them.
+
+        Only texts that need no headers of their own have this. A compiler that cannot do it reads the headers.
+        """
+        head, header = next(((h, name) for h, name in precompiled_heads() if text.startswith(h)), ("", ""))
+        if not head:
+            return (), text
+        defined = tuple(f"-D{match[1]}={match[2]}" for match in _DEFINE.finditer(head))
+        key = self._key("header", head, str(_INCLUDE), *flags)
+        found = self._cache.object_file(key)
+        if found is None:
+            with self._cache.workplace() as folder:
+                # Without times: the headers are known by their content.
+                command = (*flags, *defined, "-Xclang", "-fno-pch-timestamp", "-x", "c++-header", "-o", "head.pch")
+                done = self._run((*command, str(_INCLUDE / header)), folder)
+                if done.returncode != 0 or done.fault:
+                    return (), text
+                found = self._cache.store_object(key, folder / "head.pch")
+        return (*defined, "-include-pch", str(found)), text[len(head) :]
 
     def _runtime_object(self) -> Path:
         key = self._key("runtime")
