@@ -10,6 +10,7 @@ SIMD_WIDTH = 32
 NO_INDEX = 0xFFFFFFFF
 ARRAY_INDEX_BASE = 1000
 THREADGROUP_ARGUMENTS = 31
+RANDOM_BYTES = 0x100
 MAX_THREADGROUP_ARGUMENT_BYTES = 65536
 
 
@@ -109,4 +110,5 @@ class Launch(ctypes.Structure):
         ("threadgroup", ctypes.c_uint32 * 3),
         ("threadgroup_lengths", ctypes.c_uint32 * THREADGROUP_ARGUMENTS),
         ("traced", ctypes.c_uint32),
+        ("unwritten_byte", ctypes.c_uint32),
     )

@@ -288,6 +288,11 @@ class Reporter:
         return BufferName(name, max(int(event.region_element_bytes), 1), int(event.region_bytes))
 
 
+def is_unwritten_read(event: Event) -> bool:
+    """A read of threadgroup memory that nothing was written to before."""
+    return bool(event.kind == EventKind.UNINITIALIZED_READ and NO_INDEX != event.region >= ARRAY_INDEX_BASE)
+
+
 def limit_findings(limits: Limits, *, threads: int, threadgroup_bytes: int, buffers: int) -> tuple[Finding, ...]:
     """What the launch needs beyond what the chip allows.
 

@@ -16,9 +16,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from metalsim.abi import MAX_THREADS, SIMD_WIDTH, BufferSpec, Event, Launch, Role
+from metalsim.abi import MAX_THREADS, RANDOM_BYTES, SIMD_WIDTH, BufferSpec, Event, Launch, Role
 from metalsim.births import arrivals
-from metalsim.checks import BufferName, Geometry, Reporter, limit_findings
+from metalsim.checks import BufferName, Geometry, Reporter, is_unwritten_read, limit_findings
 from metalsim.errors import EnvironmentLacking, InputError
 from metalsim.instrument import Site
 from metalsim.kernel import CompiledKernel
@@ -26,6 +26,7 @@ from metalsim.model import Argument, DType, Finding, Limits
 from metalsim.raw import GROUP_COUNTS, SITE_COUNTS, RawCounts
 from metalsim.signature import element_count, input_space
 from metalsim.toolchain import Mode
+from metalsim.unwritten import is_unused
 
 Array = npt.NDArray[Any]
 
@@ -287,6 +288,7 @@ def _simulate(
     geometry: Geometry,
     grid: tuple[int, int, int],
     options: LaunchOptions,
+    unwritten_byte: int = RANDOM_BYTES,
 ) -> tuple[Launch, list[Event], RawCounts | None]:
     """Run the chosen threadgroups; the finished launch, what the runtime noticed, and the counts."""
     table, events = buffers.table(), (Event * _EVENT_CAPACITY)()
@@ -295,7 +297,7 @@ def _simulate(
         seed=options.seed, stack_bytes=STACK_BYTES, events=events, event_capacity=_EVENT_CAPACITY,
         site_count=len(compiled.sites), block_count=len(compiled.blocks),
         checked=compiled.mode in ("checked", "traced"), counted=compiled.mode == "counted",
-        traced=compiled.mode == "traced",
+        traced=compiled.mode == "traced", unwritten_byte=unwritten_byte,
         grid=grid, threadgroup=geometry.threadgroup,
     )  # fmt: skip
     roots = np.array([site.buffer for site in compiled.sites], np.int32)  # -1 is NO_INDEX
@@ -308,6 +310,29 @@ def _simulate(
         counters.attach(launch)
     _execute(compiled, launch)
     return launch, events[: launch.event_count], counters.raw() if counters else None
+
+
+def _observe(
+    compiled: Program,
+    buffers: Bindings,
+    chosen: npt.NDArray[np.uint64],
+    geometry: Geometry,
+    grid: tuple[int, int, int],
+    options: LaunchOptions,
+) -> tuple[Launch, list[Event], RawCounts | None]:
+    """As ``_simulate``, without reads of unwritten threadgroup memory that turn out not to matter."""
+    before = {name: array.copy() for name, array in buffers.outputs.items()} if compiled.mode == "checked" else {}
+    launch, events, raw = _simulate(compiled, buffers, chosen, geometry, grid, options)
+    kept = [event for event in events if not is_unwritten_read(event)]
+    if len(kept) == len(events) or launch.stopped:
+        return launch, events, raw
+
+    def repeat(byte: int) -> None:
+        _simulate(compiled, buffers, chosen, geometry, grid, options, byte)
+
+    # In traced mode that memory always holds the same; the launch in checked mode has told what matters.
+    unused = compiled.mode == "traced" or is_unused(buffers.outputs, before, repeat)
+    return launch, kept if unused else events, raw
 
 
 def run(  # noqa: PLR0913
@@ -380,7 +405,7 @@ def execute(
         findings = limit_findings(limits, threads=requested, threadgroup_bytes=0, buffers=len(buffers.names))
         return RunResult(buffers.outputs, findings[: options.max_findings], None, total, 0, threads, 0)
 
-    launch, events, raw = _simulate(compiled, buffers, chosen, Geometry(groups, size), grid, options)
+    launch, events, raw = _observe(compiled, buffers, chosen, Geometry(groups, size), grid, options)
     born = arrivals(buffers.outputs) if compiled.mode == "traced" else {}
     reporter = Reporter(compiled.sites, buffers.names, Geometry(groups, size), born)
     declared = int(launch.threadgroup_bytes)

@@ -48,6 +48,10 @@ msim_event *msim_add_event(uint32_t kind, uint32_t site, uint32_t region, uint32
 
 /* Values that show in results: NaN in every float format about half of the time, else random bits. */
 void msim_fill_poison(void *data, uint64_t bytes, uint64_t salt) {
+    if (msim.launch->unwritten_byte < 0x100) {
+        memset(data, (int)msim.launch->unwritten_byte, bytes);
+        return;
+    }
     uint64_t x = msim.launch->seed * 0x9e3779b97f4a7c15u + salt * 0xbf58476d1ce4e5b9u + 1;
     uint8_t *out = data;
     for (uint64_t i = 0; i < bytes; i += 8) {

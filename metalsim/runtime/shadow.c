@@ -35,12 +35,16 @@ static void report_uninitialized(msim_region *region, uint64_t offset, uint32_t 
     if (event) event->offset = (int64_t)offset;
 }
 
+static bool by_same_thread(const msim_record *one, const msim_record *other) {
+    return one->group == other->group && one->thread == other->thread;
+}
+
 /* Keep one reader from each of two SIMD-groups where there are two: then any writer meets a stranger. */
 static void remember_read(msim_cell *cell, const msim_record *now, bool threadgroup) {
     msim_record *first = &cell->reads[0], *second = &cell->reads[1];
-    if (!unordered(first, threadgroup) || first->thread == now->thread) {
+    if (!unordered(first, threadgroup) || by_same_thread(first, now)) {
         *first = *now;
-    } else if (!unordered(second, threadgroup) || second->thread == now->thread) {
+    } else if (!unordered(second, threadgroup) || by_same_thread(second, now)) {
         *second = *now;
     } else if (first->group == second->group && first->thread / SIMD_WIDTH == second->thread / SIMD_WIDTH) {
         *second = *now;
