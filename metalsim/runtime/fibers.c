@@ -71,8 +71,14 @@ void msim_resume(msim_thread *thread) {
     msim.current = NULL;
 }
 
+/* Let the next lane run when it can: half as many switches as by way of the scheduler, to a predictable place. */
 void msim_block_current(void) {
-    msim_thread *thread = msim.current;
+    msim_thread *thread = msim.current, *next = thread + 1;
+    if (next < msim.lanes_end && next->state == LANE_READY) {
+        msim.current = next;
+        msim_switch(&thread->stack_pointer, next->stack_pointer);
+        return;
+    }
     msim_switch(&thread->stack_pointer, msim.scheduler_stack_pointer);
 }
 

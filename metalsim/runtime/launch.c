@@ -117,7 +117,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 /* The launch takes too long: say which thread was where, and end it. */
 _Noreturn void msim_give_up(uint32_t site) {
     const msim_thread *thread = msim.current;
-    bool waits = false;
+    bool waits = thread && thread->state == LANE_BARRIER;
     for (uint32_t i = 0; !thread && i < msim.thread_count; i++)
         if (msim.threads[i].state == LANE_BARRIER) thread = &msim.threads[i], waits = true;
     msim_event *event = msim_add_event(EVENT_HANG, site, NO_INDEX, waits ? thread->line : 0, waits ? thread->place : "");
@@ -169,7 +169,7 @@ static void run_threadgroups(msim_launch *launch) {
 }
 
 /* Bytes of the structures shared with Python, to notice when the two descriptions drift apart. */
-void msim_struct_bytes(uint32_t bytes[5]) {
+EXPORTED void msim_struct_bytes(uint32_t bytes[5]) {
     bytes[0] = sizeof(msim_buffer_spec);
     bytes[1] = sizeof(msim_event);
     bytes[2] = sizeof(msim_launch);
@@ -178,7 +178,7 @@ void msim_struct_bytes(uint32_t bytes[5]) {
 }
 
 /* Run the launch; 0 when memory for it could not be had, else 1. Not reentrant: statics hold threadgroup memory. */
-int msim_run(msim_launch *launch) {
+EXPORTED int msim_run(msim_launch *launch) {
     uint64_t total = 1;
     memset(&msim, 0, sizeof msim);
     msim.launch = launch;

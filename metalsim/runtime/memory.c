@@ -29,7 +29,9 @@ static bool reserve_slots(uint64_t largest_bytes, uint32_t count) {
 
 static bool map_shadow(msim_region *region, uint32_t granule) {
     if (region->cells) munmap(region->cells, region->cell_bytes);
-    region->granule = granule;
+    region->granule = granule & -granule;
+    region->granule_shift = (uint32_t)__builtin_ctz(granule);
+    granule = region->granule;
     region->cell_bytes = (region->bytes / granule + 1) * sizeof(msim_cell);
     void *cells = mmap(NULL, region->cell_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
     region->cells = cells == MAP_FAILED ? NULL : cells;
@@ -122,8 +124,7 @@ void msim_declare(const void *array, uint64_t bytes, uint32_t element_bytes, con
         region->threadgroup = true;
         region->index = ARRAY_INDEX_BASE + msim.array_count++;
         strncpy(region->name, name, sizeof region->name - 1);
-        bool power_of_two = (element_bytes & (element_bytes - 1)) == 0;
-        if (msim.launch->checked) map_shadow(region, power_of_two ? element_bytes : 1);
+        if (msim.launch->checked) map_shadow(region, element_bytes);
     }
     if (region->poisoned_group != msim.group_stamp) {
         region->poisoned_group = msim.group_stamp;

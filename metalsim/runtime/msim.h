@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Everything else is reached without a detour through the library's table of symbols. */
+#define EXPORTED __attribute__((visibility("default")))
+
 enum { SIMD_WIDTH = 32, MAX_THREADS = 1024, MAX_SIMDGROUPS = MAX_THREADS / SIMD_WIDTH };
 enum { MAX_BUFFERS = 96, MAX_ARRAYS = 64 };
 enum { RED_ZONE_BYTES = 65536, LINE_BYTES = 128 };
@@ -91,7 +94,6 @@ typedef struct {
     uint32_t grid[3], threadgroup[3];
     uint32_t threadgroup_lengths[MSIM_THREADGROUP_ARGUMENTS]; /* bytes, by index */
     uint32_t traced;             /* NaNs tell where they were born */
-    uint32_t unwritten_byte;     /* what fills threadgroup memory that was not written; 0x100 for NaNs and random bits */
 } msim_launch;
 
 /* One remembered access to a shadow cell; group 0 means none (groups count from 1). */
@@ -115,7 +117,7 @@ typedef struct {
     uint64_t bytes;
     uint32_t element_bytes, role, index;
     bool threadgroup;
-    uint32_t granule;        /* bytes per shadow cell */
+    uint32_t granule, granule_shift; /* bytes per shadow cell, a power of two */
     msim_cell *cells;
     uint64_t cell_bytes;     /* mapped */
     uint32_t poisoned_group; /* threadgroup arrays: group that last poisoned it */
@@ -140,6 +142,7 @@ typedef struct {
 typedef struct {
     msim_launch *launch;
     msim_thread *current;           /* running thread; NULL while the scheduler runs */
+    msim_thread *lanes_end;         /* behind the last lane of the running SIMD-group */
     msim_thread threads[MAX_THREADS];
     uint32_t thread_count, simdgroup_count;
     void *scheduler_stack_pointer;

@@ -9,6 +9,7 @@
 static void wait_here(msim_lane_state state, uintptr_t pc) {
     msim.current->pc = pc;
     msim.current->state = state;
+    if (msim.overdue && state == LANE_BARRIER) msim_give_up(NO_INDEX);
     msim_block_current();
 }
 
@@ -32,14 +33,20 @@ void msim_barrier(msim_u32 flags, msim_u32 line, const char *place) {
     wait_here(LANE_BARRIER, (uintptr_t)__builtin_return_address(0));
 }
 
-/* Lanes that take part in the collective at the lowest call site; 0 when no lane waits at one. */
-static uint32_t lowest_site(const msim_thread *lanes, uint32_t count) {
+/* Run the lanes that can; the ones that then wait for the collective at the lowest call site, 0 for none. */
+static uint32_t advance_lanes(msim_thread *lanes, uint32_t count, uint32_t *live) {
     uintptr_t lowest = UINTPTR_MAX;
     uint32_t mask = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (lanes[i].state == LANE_COLLECTIVE && lanes[i].pc < lowest) lowest = lanes[i].pc;
-    for (uint32_t i = 0; i < count; i++)
-        if (lanes[i].state == LANE_COLLECTIVE && lanes[i].pc == lowest) mask |= 1u << i;
+    *live = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        msim_thread *lane = &lanes[i];
+        if (lane->state == LANE_READY) msim_resume(lane); /* and with it the ready ones behind it */
+        if (lane->state != LANE_ENDED) *live |= 1u << i;
+        if (lane->state != LANE_COLLECTIVE || lane->pc > lowest) continue;
+        if (lane->pc < lowest) mask = 0;
+        lowest = lane->pc;
+        mask |= 1u << i;
+    }
     return mask;
 }
 
@@ -48,13 +55,9 @@ static void run_simdgroup(uint32_t simdgroup) {
     uint32_t rest = msim.thread_count - simdgroup * SIMD_WIDTH;
     uint32_t count = rest < SIMD_WIDTH ? rest : SIMD_WIDTH;
     msim.segment++;
+    msim.lanes_end = lanes + count;
     for (;;) {
-        uint32_t live = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            if (lanes[i].state == LANE_READY) msim_resume(&lanes[i]);
-            if (lanes[i].state != LANE_ENDED) live |= 1u << i;
-        }
-        uint32_t mask = lowest_site(lanes, count);
+        uint32_t live, mask = advance_lanes(lanes, count, &live);
         if (!mask) break;
         if (msim.launch->counted && mask == live) msim_flush_counters();
         uint32_t fired = msim_fire(lanes, count, mask);

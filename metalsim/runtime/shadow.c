@@ -9,10 +9,9 @@
 #include <sys/mman.h>
 
 static bool unordered(const msim_record *record, bool threadgroup) {
-    if (!record->group) return false;
-    if (record->group != msim.group_stamp) return !threadgroup;
+    if (record->group != msim.group_stamp) return record->group && !threadgroup;
     const msim_thread *thread = msim.current;
-    if (record->thread == thread->thread || record->time < msim.barrier_time[threadgroup]) return false;
+    if (record->time < msim.barrier_time[threadgroup] || record->thread == thread->thread) return false;
     bool same_simdgroup = record->thread / SIMD_WIDTH == thread->simdgroup;
     return !(same_simdgroup && record->time < msim.simd_barrier_time[threadgroup][thread->simdgroup]);
 }
@@ -81,6 +80,7 @@ static bool refine(msim_region *region, uint32_t granule) {
     for (uint64_t i = 0; i < cells; i++) region->cells[i] = old[i * granule / region->granule];
     munmap(old, old_bytes);
     region->granule = granule;
+    region->granule_shift = (uint32_t)__builtin_ctz(granule);
     return true;
 }
 
@@ -95,10 +95,10 @@ void msim_check_access(msim_region *region, uint64_t offset, uint32_t bytes, uin
         return;
     }
     if (!region->cells) return;
-    if (offset % region->granule || bytes % region->granule) {
+    if ((offset | bytes) & (region->granule - 1)) {
         uint64_t both = offset | bytes | region->granule;
         if (!refine(region, (uint32_t)(both & -both))) return;
     }
     for (uint64_t at = offset; at < offset + bytes; at += region->granule)
-        check_cell(region, &region->cells[at / region->granule], at, site, access);
+        check_cell(region, &region->cells[at >> region->granule_shift], at, site, access);
 }
