@@ -94,6 +94,7 @@ typedef struct {
     uint32_t grid[3], threadgroup[3];
     uint32_t threadgroup_lengths[MSIM_THREADGROUP_ARGUMENTS]; /* bytes, by index */
     uint32_t traced;             /* NaNs tell where they were born */
+    uint32_t unwritten_byte;     /* what fills threadgroup memory that was not written; 0x100 for NaNs and random bits */
 } msim_launch;
 
 /* One remembered access to a shadow cell; group 0 means none (groups count from 1). */
