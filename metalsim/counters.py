@@ -447,4 +447,4 @@ def counters_to_json(counters: Counters, estimated: Estimate | None = None) -> d
             "threads_in_flight": estimated.residency.threads_in_flight,
             "threadgroups_in_flight": estimated.residency.threadgroups_in_flight,
         }
-    return told
+    return {name: int(value) if float(value).is_integer() else value for name, value in told.items()}

@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count as count_from
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Protocol
 
-from metalsim.cost import ChipModel, Estimate, estimate
-from metalsim.counters import Counters, LaunchShape, count
+from metalsim.cost import Estimate, estimate_run
+from metalsim.counters import Counters
 from metalsim.dispatch import Bound, Fresh, ReadOnly
 from metalsim.errors import InputError
 from metalsim.examine import examine
@@ -32,10 +32,13 @@ from metalsim.isolation import (
 from metalsim.launch import Array, LaunchOptions, RunResult, numpy_dtype
 from metalsim.launchfile import BodyFile, BufferPlan, LaunchPlan, make_array
 from metalsim.model import Argument, CompileFailure, Finding, Limits, MlxKernel
+from metalsim.sampling import choose_threadgroups, threadgroups_per_grid
 from metalsim.signature import element_count
 from metalsim.toolchain import Mode
 
 Advance = Callable[[int, int], None]
+COUNTED_THREADGROUPS = 512
+"""A launch of more threadgroups is counted from a sample of that many."""
 
 
 @dataclass(frozen=True)
@@ -212,27 +215,29 @@ def run_launch(source: Path | BodyFile, plan: LaunchPlan, surroundings: Surround
         cut_short = any(item.kind in ("hang", "crash") for item in result.findings)
         if not surroundings.quantities or result.threadgroups_run == 0 or cut_short:
             return report
-        counters = _counted(runner, bound, plan, surroundings)
-        if counters is None:
-            return report
-        chip = ChipModel.from_quantities(surroundings.quantities)
-        return replace(report, counters=counters, estimate=estimate(counters, chip))
+        counters, estimated = _counted(runner, bound, plan, surroundings)
+        return replace(report, counters=counters, estimate=estimated)
 
 
 def _counted(
     runner: IsolatedRunner, bound: _BoundKernel, plan: LaunchPlan, surroundings: Surroundings
-) -> Counters | None:
-    """Counters of the launch; None when counting it failed, of which the checked run has told."""
+) -> tuple[Counters, Estimate] | tuple[None, None]:
+    """Counters of the launch and its estimate; None when counting failed, of which the checked run has told.
+
+    A large launch is counted from a sample of its threadgroups.
+    """
     compiled = runner.compile(bound.program, mode="counted", cache=surroundings.cache)
     if isinstance(compiled, CompileFailure):
-        return None
-    result = runner.run(compiled, bound.launch(compiled))
+        return None, None
+    launch = bound.launch(compiled)
+    sample = choose_threadgroups(threadgroups_per_grid(launch.grid, launch.threadgroup), 0, COUNTED_THREADGROUPS)
+    result = runner.run(compiled, launch if sample.is_whole else bound.launch(compiled, sample.indices))
     if result.raw is None:
-        return None
+        return None, None
     size = sum(element_count(b.shape) * numpy_dtype(b.dtype).itemsize for b in plan.buffers)
-    threads = element_count(bound.grid)
-    shape = LaunchShape(threads, result.threadgroups_total, result.threads_per_threadgroup, size)
-    return count(compiled.sites, compiled.blocks, result.raw, shape)
+    return estimate_run(
+        compiled, result, grid=launch.grid, buffer_bytes=size, quantities=surroundings.quantities, sample=sample
+    )
 
 
 class _File:
@@ -331,26 +336,3 @@ def _argument(buffer: BufferPlan) -> Argument:
 
 def _filled(plan: BufferPlan, value: float) -> BufferPlan:
     return replace(plan, fill=replace(plan.fill, kind="const", lo=value), file=None)
-
-
-def counters_to_json(counters: Counters) -> dict[str, float]:
-    """The counters of a launch by name; totals are for the whole launch."""
-    return {
-        "threads": counters.shape.threads,
-        "threadgroups": counters.shape.threadgroups,
-        "device_bytes_read": counters.device_bytes_read,
-        "device_bytes_written": counters.device_bytes_written,
-        "threadgroup_bytes": counters.threadgroup_bytes,
-        "bank_conflict_cycles": counters.bank_conflict_cycles,
-        "barriers": counters.barriers,
-        "simd_barriers": counters.simd_barriers,
-        "shuffles": counters.shuffles,
-        "transcendental_operations": counters.transcendental_operations,
-        "arithmetic_operations": counters.arithmetic_operations,
-    }
-
-
-def estimate_to_json(estimated: Estimate, chip: str) -> dict[str, Any]:
-    """An estimate as ``{"chip", "time_us", "bound_by", "parts"}``."""
-    parts = {name.removesuffix("_us"): value for name, value in asdict(estimated.parts).items()}
-    return {"chip": chip, "time_us": estimated.time_us, "bound_by": estimated.bound_by, "parts": parts}

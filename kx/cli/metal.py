@@ -223,7 +223,8 @@ def _place(file: Path, finding: Finding) -> str:
 
 
 def _report_json(file: Path, report: LaunchReport, chip: str, outputs: Mapping[str, Path]) -> dict[str, Any]:
-    from metalsim.report import counters_to_json, estimate_to_json
+    from metalsim.cost import estimate_to_json
+    from metalsim.counters import counters_to_json
 
     findings = [
         {
@@ -235,14 +236,15 @@ def _report_json(file: Path, report: LaunchReport, chip: str, outputs: Mapping[s
     return {
         "error": "\n".join(report.errors) or None,
         "findings": findings,
-        "counters": counters_to_json(report.counters) if report.counters else None,
+        "counters": counters_to_json(report.counters, report.estimate) if report.counters else None,
         "estimate": estimate_to_json(report.estimate, chip) if report.estimate else None,
         "outputs": {name: str(path) for name, path in outputs.items()},
     }
 
 
 def _print_report(file: Path, report: LaunchReport, chip: str, outputs: Mapping[str, Path]) -> None:
-    from metalsim.report import counters_to_json, estimate_to_json
+    from metalsim.cost import estimate_to_json
+    from metalsim.counters import counters_to_json
 
     for message in report.errors:
         print_text(message)
@@ -252,7 +254,7 @@ def _print_report(file: Path, report: LaunchReport, chip: str, outputs: Mapping[
         print_text(f"{_place(file, item)}{line}: {item.kind}: {item.message}{times}")
     # Whoever looks for a fault does not look at speed.
     if report.counters and not report.findings:
-        rows = [(name, _figure(value)) for name, value in counters_to_json(report.counters).items()]
+        rows = [(name, _figure(value)) for name, value in counters_to_json(report.counters, report.estimate).items()]
         print_table(["counter", "value"], rows)
     if report.estimate and not report.findings:
         told = estimate_to_json(report.estimate, chip)
