@@ -26,6 +26,8 @@ from metalsim.toolchain import Mode, Toolchain
 _DEFAULT_NAME = "kernel.metal"
 # MLX names the short floats by aliases of its own.
 _TYPE_NAMES = {**TYPE_TOKENS, "float16": "half", "bfloat16": "bfloat"}
+# Unrolled loops take twice as long to compile and no less to check. What is counted should be what a GPU executes.
+_UNROLL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+(?:clang[ \t]+loop[ \t]+)?unroll\b.*$", re.MULTILINE)
 _MARKER = re.compile(r'^# (\d+) "([^"\n]*)".*$', re.MULTILINE)
 
 
@@ -218,7 +220,7 @@ def compile_file(
             vector_macros(rewritten.swizzles, rewritten.has_unions),
             '#include "metalsim/entry.h"',
             "using namespace metal;",
-            rewritten.text,
+            rewritten.text if mode in ("counted", "plain") else _UNROLL.sub("", rewritten.text),
             '#line 1 "signature"',
             _entry_text(instance, parameters),
         )

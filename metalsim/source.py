@@ -314,8 +314,6 @@ class _Reading:
                 if self.tokens[i].text not in (*_SPACES, "const", "volatile", "noexcept"):
                     break
                 tail.append(i)
-            if not any(self.tokens[i].text in _SPACES for i in tail):
-                continue
             for i in tail:
                 if self.tokens[i].text in _SPACES:
                     self.tokens[i] = Token("space", " ", self.tokens[i].line)

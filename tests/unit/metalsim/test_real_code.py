@@ -136,3 +136,42 @@ def test_trait_of_what_simd_functions_take(launch: Launcher) -> None:
     static_assert(!taken<long> && !taken<bool>, "");
     kernel void k(device float* o, uint i [[thread_position_in_grid]]) { o[i] = taken<float2>; }"""
     assert outputs(launch, text, 2) == [1.0, 1.0]
+
+
+def test_constructor_with_and_without_an_address_space_is_one(launch: Launcher) -> None:
+    text = """
+    template <typename T> struct Best {
+      T m; float d;
+      constexpr Best() = default;
+      constexpr Best() threadgroup = default;
+      float sum() const threadgroup { return float(m) + d; }
+      float sum() const { return float(m) + d; }
+    };
+    kernel void k(device float* o, const device float* x, uint i [[thread_position_in_threadgroup]]) {
+      threadgroup Best<float> shared[4];
+      Best<float> own;
+      own.m = x[i];
+      own.d = 1;
+      shared[i] = own;
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      o[i] = shared[3 - i].sum() + own.sum();
+    }"""
+    assert outputs(launch, text, 4, x=np.arange(4, dtype=np.float32)) == [5.0] * 4
+
+
+def test_hint_to_unroll_changes_no_result(launch: Launcher) -> None:
+    text = """
+    kernel void k(device float* o, uint i [[thread_position_in_grid]]) {
+      float part[4];
+    #pragma clang loop unroll(full)
+      for (int j = 0; j < 4; j++) part[j] = j * i;
+      float sum = 0;
+    #pragma unroll(4)
+      for (int j = 0; j < 4; j++) sum += part[j];
+      o[i] = sum + __LINE__;
+    }"""
+    assert outputs(launch, text, 3) == [11.0, 17.0, 23.0]
+    compiled = compile_file(HEAD + text, "k", mode="plain", cache=launch.cache)
+    assert not isinstance(compiled, CompileFailure)
+    result = run_file(compiled, {"o": Fresh("float32", (3,))}, grid=(3, 1, 1), threadgroup=(3, 1, 1))
+    assert list(result.outputs["o"]) == [11.0, 17.0, 23.0]
