@@ -178,6 +178,7 @@ class _Rewriter:
         self._defined = {function.name for function in module.functions}
         self._births = BirthHooks(self._temporary)
         self._temporaries = 0
+        self._block: Block | None = None
 
     def rewrite(self) -> str:
         for function in self.module.functions:
@@ -197,6 +198,7 @@ class _Rewriter:
         self._keep_frame(function, origins)
         sites_of_line: dict[int, tuple[int, ...]] = {}
         for block in function.blocks:
+            self._block = block
             for instruction in block.instructions:
                 accesses = self._accesses(instruction, origins)
                 if accesses:
@@ -289,8 +291,22 @@ class _Rewriter:
         call = f"  call void @msim_block(i32 {profile.index}){_location_suffix(first)}"
         self.inserted.setdefault(block.insert_line, []).insert(0, call)
 
+    def _place_of(self, access: Instruction) -> tuple[str, int]:
+        """The access's place; the nearest one in its block for an access that the optimizer moved or merged.
+
+        Not in counted mode: a finding is better with a line nearby, a count that is charged to one is wrong.
+        """
+        place = self.places.of(access.location)
+        if place[1] or self._block is None or self.counted:
+            return place
+        lines = [item.first_line for item in self._block.instructions]
+        at = lines.index(access.first_line)
+        others = sorted(self._block.instructions, key=lambda item: abs(lines.index(item.first_line) - at))
+        known = (self.places.of(item.location) for item in others)
+        return next((found for found in known if found[1]), place)
+
     def _insert(self, instruction: Instruction, accesses: list[_Access]) -> tuple[int, ...]:
-        place, line = self.places.of(instruction.location)
+        place, line = self._place_of(instruction)
         lines = self.inserted.setdefault(instruction.first_line, [])
         indices = []
         for access in accesses:

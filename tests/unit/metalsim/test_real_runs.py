@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from metalsim import CompileFailure, RunResult, compile_file, run_file
+from metalsim.instrument import instrument
 from tests.unit.metalsim.launching import Launcher
 
 # SIMD-group 0 scans 32 partial sums, though a small threadgroup has written only the first ones.
@@ -137,3 +138,27 @@ def test_a_race_through_a_pointer_into_threadgroup_memory_tells_its_line(launch:
     races = [f for f in result.findings if f.kind == "race"]
     assert races
     assert all(9 <= f.line <= 15 and f.place == "kernel.metal" for f in races)
+
+
+def test_an_access_whose_line_the_optimizer_dropped_had_none() -> None:
+    text = """\
+define void @kernel(ptr %p, ptr %q) {
+  %a = load float, ptr %p, align 4, !dbg !4
+  %b = load float, ptr %q, align 4, !dbg !5
+  store float %a, ptr %q, align 4
+  store float %b, ptr %p, align 4, !dbg !6
+  ret void
+}
+!1 = !DIFile(filename: "body", directory: "")
+!2 = distinct !DISubprogram(name: "kernel", scope: !1, file: !1, line: 1)
+!4 = !DILocation(line: 3, column: 1, scope: !2)
+!5 = !DILocation(line: 0, column: 0, scope: !2)
+!6 = !DILocation(line: 7, column: 1, scope: !2)
+"""
+    sites = instrument(text, mode="checked").sites
+    assert [(site.kind, site.place, site.line) for site in sites] == [
+        ("load", "body", 3),
+        ("load", "body", 3),
+        ("store", "body", 7),
+        ("store", "body", 7),
+    ]
