@@ -54,7 +54,6 @@ def contiguous(rows: int, size: int, dtype: str, operation: str, inclusive: bool
         buffers={0: x, 1: Fresh(dtype, x.shape), 2: np.uint64(size)},  # type: ignore[arg-type, dict-item]
         expected={"out": _expected(x, operation, inclusive, reverse)},
         roundings=32, half_roundings=32 if operation == "prod" else 12,
-        
     )  # fmt: skip
 
 
