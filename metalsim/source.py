@@ -193,7 +193,8 @@ def _parameter(tokens: Sequence[Token]) -> KernelParameter:
     name = next((t.text for t in reversed(plain) if t.kind == "name"), "")
     stars = texts[: texts.index("*")] if "*" in texts else texts
     writable = space in ("device", "threadgroup") and "const" not in stars
-    words = [t for t in texts[: texts.index(name)] if t not in (*_SPACES, "const", "volatile", "metal", "::", "*", "&")]
+    before = texts[: texts.index(name)] if name else texts
+    words = [t for t in before if t not in (*_SPACES, "const", "volatile", "metal", "::", "*", "&")]
     kind = "".join(words) + ("&" if "&" in texts else "*")
     return KernelParameter(name, space, writable, attributes(tokens), kind)
 
@@ -244,10 +245,12 @@ class _Reading:
 
     def constant(self, found: Declaration) -> None:
         tokens = self.tokens[found.start : found.end]
-        given = attributes(tokens)["function_constant"]
+        given = attributes(tokens).get("function_constant", "")
         parts = given.split("+")
         index = sum(map(_integer, parts)) if all(part[:1].isdigit() for part in parts) else -1
         plain = [t.text for t in without_attributes(tokens) if t.text not in _STORAGE_WORDS]
+        if not given or len(plain) < 2:
+            return  # no declaration of one: the compiler says what it is
         name, kind = plain[-1], " ".join(plain[:-1])
         value = self.values.get(index, self.values.get(name))
         self.constants.append(FunctionConstant(name, index, value is not None))

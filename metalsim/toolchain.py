@@ -62,6 +62,7 @@ _NARROWING = re.compile(
 )
 _ASSERTION = re.compile(r"^static assertion failed(?: due to requirement '.*')?: ")
 _DEFINE = re.compile(r"^#define (\w+) ?(.*)$", re.MULTILINE)
+_TOO_LARGE = re.compile(r"relocation \S+ (?:is )?out of range|(?:section|file|output) .*too large")
 _DIAGNOSTIC = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<level>fatal error|error|note): (?P<text>.*)$")
 
 _TARGET = {"x86_64": "x86_64-unknown-linux-gnu", "amd64": "x86_64-unknown-linux-gnu"}
@@ -260,6 +261,8 @@ class Toolchain:
             done = self._run((*link, "-o", "kernel.so", "hooked.ll", str(runtime)), folder)
             if done.fault:
                 return CompileFailure((done.fault,))
+            if _TOO_LARGE.search(done.stderr):
+                return CompileFailure(("threadgroup arrays, constants or code are too large for any address",))
             if done.returncode != 0:
                 raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", HINT)
             kept = Instrumented("", instrumented.sites, instrumented.blocks)

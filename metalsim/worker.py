@@ -168,10 +168,10 @@ def _be_child(compiled: Compiled, launch: Launch, allowance: Allowance, sending:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.environ.clear()
         close_files([sending])
-        limit_resources(processor_s=allowance.limit_s, memory_bytes=allowance.memory_bytes)
-        load_library(compiled.library)
-        seal()
         try:
+            limit_resources(processor_s=allowance.limit_s, memory_bytes=allowance.memory_bytes)
+            load_library(compiled.library)
+            seal()
             content = encode(launch.run(compiled))
         except Exception as exc:  # noqa: BLE001 - the boundary of the process
             content = encode_error(exc, _words(exc))

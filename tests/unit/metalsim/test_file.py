@@ -322,6 +322,28 @@ def test_a_function_constants_index_that_is_no_integer(launch: Launcher) -> None
     assert isinstance(compile_file(text, "k", mode="checked", cache=launch.cache), CompiledFile | CompileFailure)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kernel void k(device int* out, uint [[thread_position_in_grid]]) { out[0] = 1; }",
+        "kernel void k(device int* out [[buffer(0)]], [[thread_position_in_grid]]) { out[0] = 1; }",
+        "constant bool b K[function_constant(0)]];\nkernel void k(device int* out) { out[0] = b; }",
+        "[[function_constant(0)]];\nkernel void k(device int* out) { out[0] = 1; }",
+    ],
+)
+def test_odd_declarations_are_left_to_the_compiler(launch: Launcher, text: str) -> None:
+    result = compile_file(text, "k", mode="checked", cache=launch.cache)
+    assert isinstance(result, CompileFailure) == (", [[" in text or "bool b" in text)
+
+
+def test_threadgroup_memory_beyond_any_address_is_a_compile_failure(launch: Launcher) -> None:
+    body = "threadgroup float a[1ul << 36]; threadgroup float b[4]; a[t] = b[t] = 1; out[t] = b[3 - t] + a[t + 1];"
+    text = f"kernel void k(device float* out, uint t [[thread_position_in_threadgroup]]) {{ {body} }}\n"
+    failure = compile_file(text, "k", mode="checked", cache=launch.cache)
+    assert isinstance(failure, CompileFailure)
+    assert failure.messages == ("threadgroup arrays, constants or code are too large for any address",)
+
+
 @pytest.mark.parametrize("opening", ["namespace a {", "struct a {"])
 def test_deep_nesting_is_a_compile_failure(launch: Launcher, opening: str) -> None:
     text = opening * 1500 + "}" * 1500 + ";\nkernel void k(device int* out) { out[0] = 1; }\n"
