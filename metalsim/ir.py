@@ -27,6 +27,12 @@ _OPENERS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _INT = re.compile(r"^i(\d+)$")
 _FLOAT_BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "x86_fp80": 16, "fp128": 16}
 _VECTOR = re.compile(r"^<\s*(\d+)\s+x\s+(.+)>$", re.DOTALL)
+_WORD = re.compile(r"\s*([A-Za-z_]+)\b")
+_TYPE_NAME = re.compile(rf"%{_NAME}|[A-Za-z_][A-Za-z_0-9]*")
+_SPACE = re.compile(r"\s*addrspace\(\d+\)")
+_PARENTHESIS = re.compile(r"\s*\(")
+_BEFORE_CALLEE = re.compile(r"\s+[@%]")
+_NESTING = re.compile(r"[()\[\]{}<>\"]")
 _ARRAY = re.compile(r"^\[\s*(\d+)\s+x\s+(.+)\]$", re.DOTALL)
 
 
@@ -224,20 +230,17 @@ def _without_comment(line: str) -> str:
 
 def strip_metadata(text: str) -> str:
     """``text`` without the ``, !kind !n`` attachments at its end."""
-    quoted = False
-    for position, char in enumerate(text):
-        if char == '"':
-            quoted = not quoted
-        elif not quoted and text.startswith(", !", position):
-            return text[:position].rstrip()
-    return text.rstrip()
+    position = text.find(", !")
+    while position >= 0 and text.count('"', 0, position) % 2:  # inside quotes
+        position = text.find(", !", position + 1)
+    return text[:position].rstrip() if position >= 0 else text.rstrip()
 
 
 def skip_words(text: str, words: frozenset[str]) -> int:
     """Position after the leading ``words`` of ``text``."""
     position = 0
     while True:
-        match = re.compile(r"\s*([A-Za-z_]+)\b").match(text, position)
+        match = _WORD.match(text, position)
         if not match or match[1] not in words:
             return position
         position = match.end()
@@ -251,15 +254,15 @@ def read_type(text: str, position: int = 0) -> tuple[str, int]:
     if position < len(text) and text[position] in _OPENERS:
         position = _closing(text, position) + 1
     else:
-        match = re.compile(rf"%{_NAME}|[A-Za-z_][A-Za-z_0-9]*").match(text, position)
+        match = _TYPE_NAME.match(text, position)
         position = match.end() if match else position
-    space = re.compile(r"\s*addrspace\(\d+\)").match(text, position)
+    space = _SPACE.match(text, position)
     if space:
         position = space.end()
-    function = re.compile(r"\s*\(").match(text, position)
+    function = _PARENTHESIS.match(text, position)
     if function and text[start:position] != "":
         end = _closing(text, function.end() - 1) + 1
-        if re.compile(r"\s+[@%]").match(text, end):  # a function type before its callee
+        if _BEFORE_CALLEE.match(text, end):  # a function type before its callee
             position = end
     return text[start:position], position
 
@@ -285,6 +288,8 @@ def _closing(text: str, position: int) -> int:
 
 def split_arguments(text: str) -> list[str]:
     """Splits at commas outside brackets and quotes; each part stripped."""
+    if not _NESTING.search(text):
+        return [part.strip() for part in text.split(",")] if text.strip() else []
     parts: list[str] = []
     depth = start = 0
     quoted = False
@@ -336,11 +341,11 @@ def _size_and_alignment(text: str, structs: dict[str, str]) -> tuple[int, int]:
         element, _ = _size_and_alignment(vector[2].strip(), structs)
         bits = 1 if vector[2].strip() == "i1" else element * 8
         size = (int(vector[1]) * bits + 7) // 8
-        return size, max(1, size)
+        return size, 1 << max(0, size - 1).bit_length()  # a vector of three lies where one of four would
     array = _ARRAY.match(text)
     if array:
         element, alignment = _size_and_alignment(array[2].strip(), structs)
-        return int(array[1]) * element, alignment
+        return int(array[1]) * (-(-element // alignment) * alignment), alignment
     if text in structs:
         return _size_and_alignment(structs[text], structs)
     return _struct_size(text, structs)
