@@ -77,7 +77,7 @@ class _Caches:
 
     Attributes:
         l1_cycles: cycles of one core's L1, one line or one ``l1-bandwidth`` of data at a time.
-        l2, slc, dram: bytes of lines that cross each level.
+        l2, slc, dram: bytes of lines that cross each level; thread arrays that no register can hold included.
         load_latency_cycles: mean over the levels that serve the lines.
         note: the shares in words.
     """
@@ -209,14 +209,27 @@ def _caches(counters: Counters, chip: ChipModel, residency: Residency) -> _Cache
     requested = counters.device_bytes_read + counters.device_bytes_written
     l1_cycles = max(merged / chip["cache-line"], requested / chip["l1-bandwidth"])
     shares = ", ".join(f"{level} {100 * caches[level] / served:.0f} %" for level in caches) if served else "none"
+    arrays = _thread_arrays(counters, chip, residency)
     return _Caches(
-        l1_cycles=l1_cycles,
-        l2=compulsory + repeated * (1 - l1_hits),
-        slc=footprint + shared * (1 - l2_share),
-        dram=caches["DRAM"],
+        l1_cycles=l1_cycles + arrays["L1"] / chip["l1-bandwidth"],
+        l2=compulsory + repeated * (1 - l1_hits) + arrays["L2"],
+        slc=footprint + shared * (1 - l2_share) + arrays["SLC"],
+        dram=caches["DRAM"] + arrays["DRAM"],
         load_latency_cycles=latency,
         note=f"device lines served by {shares}; a load takes about {latency:.0f} cycles",
     )
+
+
+def _thread_arrays(counters: Counters, chip: ChipModel, residency: Residency) -> dict[str, float]:
+    """Bytes of thread arrays that cross each level, which keeps as much of the resident threads' arrays as fits."""
+    moved = counters.thread_array_bytes_read + counters.thread_array_bytes_written
+    on_chip = max(1, residency.threads_in_flight * counters.thread_array_bytes)
+    on_core = min(residency.threadgroups, residency.busiest) * counters.shape.threads_per_threadgroup
+    beyond_l1 = 1 - min(1.0, chip["l1-bytes-per-core"] / max(1, on_core * counters.thread_array_bytes))
+    beyond_l2 = 1 - min(1.0, chip["l2-bytes"] / on_chip)
+    beyond_slc = 1 - min(1.0, max(chip["slc-bytes"], chip["l2-bytes"]) / on_chip)
+    crossing_l2 = moved * beyond_l1
+    return {"L1": moved, "L2": crossing_l2, "SLC": crossing_l2 * beyond_l2, "DRAM": crossing_l2 * beyond_slc}
 
 
 def _bandwidth(counters: Counters, chip: ChipModel, residency: Residency, caches: _Caches) -> tuple[float, str]:
@@ -294,6 +307,11 @@ def _notes(counters: Counters, chip: ChipModel, residency: Residency, *more: str
         notes.append(
             f"scaled by {counters.scale:.4g} from {counters.sampled_threadgroups} threadgroups of "
             f"{shape.threadgroups}, with a standard error of about {100 * counters.sampling_error:.1f} %"
+        )
+    if counters.thread_array_accesses:
+        notes.append(
+            f"arrays of {counters.thread_array_bytes} B per thread are indexed by what only the run knows: no register "
+            "can hold them, so they are priced as device memory behind the caches"
         )
     if counters.registers > chip["registers-per-thread"]:
         notes.append(
