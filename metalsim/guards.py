@@ -63,6 +63,8 @@ def extent_of(module: Module, name: str, type_text: str) -> Extent:
     while match := _ARRAY.match(inner):
         shape, inner = shape + f"[{match[1]}]", match[2].strip()
     lanes, element = vector_shape(inner)
+    if not shape and lanes == 3:
+        size = 4 * (size // 3)  # a vector of three takes the room of four, and is copied with it
     if not shape or element not in _WORDS:
         return Extent(name, size, 1, f"{size} bytes")
     words = _WORDS[element] + (str(lanes) if lanes > 1 else "") + shape

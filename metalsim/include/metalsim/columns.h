@@ -4,6 +4,11 @@
 
 #include "math.h"
 
+namespace msim {
+template <class T, T... I> struct number_list {};
+template <int N> using numbers = __make_integer_seq<number_list, int, N>;
+}  // namespace msim
+
 namespace metal {
 
 template <class T, int C, int R> struct matrix {
@@ -12,21 +17,15 @@ template <class T, int C, int R> struct matrix {
 
     matrix() = default;
     /* A diagonal matrix. */
-    explicit MSIM_INLINE matrix(T diagonal) {
-        for (int c = 0; c < C; c++)
-            for (int r = 0; r < R; r++) columns[c].element[r] = c == r ? diagonal : T(0);
-    }
+    explicit MSIM_INLINE constexpr matrix(T diagonal) : matrix(diagonal, msim::numbers<C>()) {}
     template <class U, enable_if_t<!is_same_v<U, T>, int> = 0>
     explicit MSIM_INLINE matrix(const matrix<U, C, R> &other) {
         for (int c = 0; c < C; c++) columns[c] = vec<T, R>(other.columns[c]);
     }
     template <class... A, enable_if_t<sizeof...(A) == C && (C > 1) && (msim::is_vector<A>::value && ...), int> = 0>
-    MSIM_INLINE matrix(const A &...column) : columns{vec<T, R>(column)...} {}
+    MSIM_INLINE constexpr matrix(const A &...column) : columns{vec<T, R>(column)...} {}
     template <class... A, enable_if_t<sizeof...(A) == C * R && (!msim::is_vector<A>::value && ...), int> = 0>
-    MSIM_INLINE matrix(A... value) {
-        T all[] = {(T)value...};
-        for (int i = 0; i < C * R; i++) columns[i / R].element[i % R] = all[i];
-    }
+    MSIM_INLINE constexpr matrix(A... value) : matrix(msim::flat<T, C * R>(value...), msim::numbers<C>()) {}
     MSIM_INLINE vec<T, R> &operator[](int c) { return columns[c]; }
     MSIM_INLINE const vec<T, R> &operator[](int c) const { return columns[c]; }
 
@@ -62,6 +61,23 @@ template <class T, int C, int R> struct matrix {
         matrix<T, K, R> result;
         for (int k = 0; k < K; k++) result.columns[k] = a * b.columns[k];
         return result;
+    }
+
+private:
+    template <int... I>
+    MSIM_INLINE constexpr matrix(T diagonal, msim::number_list<int, I...>) : columns{unit(diagonal, I)...} {}
+    template <int... I>
+    MSIM_INLINE constexpr matrix(const msim::flat<T, C * R> &all, msim::number_list<int, I...>)
+        : columns{column(all, I)...} {}
+    static MSIM_INLINE constexpr vec<T, R> unit(T diagonal, int c) {
+        msim::flat<T, R> one(T(0));
+        if (c < R) one.element[c] = diagonal;
+        return vec<T, R>(one);
+    }
+    static MSIM_INLINE constexpr vec<T, R> column(const msim::flat<T, C * R> &all, int c) {
+        msim::flat<T, R> one(T(0));
+        for (int r = 0; r < R; r++) one.element[r] = all.element[c * R + r];
+        return vec<T, R>(one);
     }
 };
 

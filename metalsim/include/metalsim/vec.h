@@ -24,6 +24,7 @@ template <class T, int N, class V = vec<T, N>> struct packed_vec;
 namespace msim {
 
 template <class T, int N> struct flat;
+struct as_data {};
 
 template <class T> struct storage { using type = T; };
 template <> struct storage<bool> { using type = unsigned char; };
@@ -92,9 +93,9 @@ template <class A> constexpr bool is_scalar = metal::is_arithmetic_v<value_t<A>>
 namespace metal {
 
 #define MSIM_VECTOR_OPERATOR(op) \
-    friend MSIM_INLINE vec operator op(const vec &a, const vec &b) { return from(a.data op b.data); }
+    friend MSIM_INLINE constexpr vec operator op(const vec &a, const vec &b) { return from(a.data op b.data); }
 #define MSIM_COMPARISON(op)                                                                      \
-    friend MSIM_INLINE vec<bool, MSIM_N> operator op(const vec &a, const vec &b) {               \
+    friend MSIM_INLINE constexpr vec<bool, MSIM_N> operator op(const vec &a, const vec &b) {               \
         return vec<bool, MSIM_N>::from(-__builtin_convertvector(a.data op b.data, msim::native<signed char, MSIM_N>)); \
     }
 #define MSIM_COMPOUND(op)                                                                        \
@@ -105,7 +106,7 @@ namespace metal {
 #define MSIM_COPIES vec(const vec &) = default; vec &operator=(const vec &) & = default;
 #else
 #define MSIM_COPIES                                                                              \
-    MSIM_INLINE vec(const vec &other) : data(other.data) {}                                      \
+    MSIM_INLINE constexpr vec(const vec &other) : data(other.data) {}                            \
     MSIM_INLINE vec &operator=(const vec &other) & { data = other.data; return *this; }
 #endif
 
@@ -114,11 +115,10 @@ namespace metal {
     static constexpr int width = MSIM_N;                                                         \
     vec() = default;                                                                             \
     MSIM_COPIES                                                                                  \
-    template <class N> static MSIM_INLINE vec from(N native) {                                   \
-        vec result;                                                                              \
-        result.data = __builtin_convertvector(native, msim::native<T, MSIM_N>);                  \
-        return result;                                                                           \
+    template <class N> static MSIM_INLINE constexpr vec from(N native) {                         \
+        return vec(msim::as_data(), __builtin_convertvector(native, msim::native<T, MSIM_N>));   \
     }                                                                                            \
+    MSIM_INLINE constexpr vec(msim::as_data, msim::native<T, MSIM_N> native) : data(native) {}   \
     template <class S, enable_if_t<msim::is_scalar<S>, int> = 0> MSIM_INLINE constexpr vec(S s)  \
         : data((typename msim::storage<T>::type)(T)s) {}                                         \
     template <class U, enable_if_t<!is_same_v<U, T>, int> = 0>                                   \
@@ -147,19 +147,19 @@ namespace metal {
     MSIM_INLINE vec &operator--() & { return *this -= vec(1); }                                  \
     MSIM_INLINE vec operator++(int) & { vec before(*this); *this += vec(1); return before; }     \
     MSIM_INLINE vec operator--(int) & { vec before(*this); *this -= vec(1); return before; }     \
-    MSIM_INLINE vec operator-() const { return from(-data); }                                    \
-    MSIM_INLINE vec operator+() const { return *this; }                                          \
-    MSIM_INLINE vec operator~() const { return from(~data); }                                    \
+    MSIM_INLINE constexpr vec operator-() const { return from(-data); }                                    \
+    MSIM_INLINE constexpr vec operator+() const { return *this; }                                          \
+    MSIM_INLINE constexpr vec operator~() const { return from(~data); }                                    \
     MSIM_INLINE vec<bool, MSIM_N> operator!() const { return *this == vec(0); }                  \
     MSIM_VECTOR_OPERATOR(+) MSIM_VECTOR_OPERATOR(-) MSIM_VECTOR_OPERATOR(*) MSIM_VECTOR_OPERATOR(/) \
     MSIM_VECTOR_OPERATOR(%) MSIM_VECTOR_OPERATOR(&) MSIM_VECTOR_OPERATOR(|) MSIM_VECTOR_OPERATOR(^) \
     MSIM_VECTOR_OPERATOR(<<) MSIM_VECTOR_OPERATOR(>>)                                            \
     MSIM_COMPARISON(==) MSIM_COMPARISON(!=) MSIM_COMPARISON(<) MSIM_COMPARISON(<=)               \
     MSIM_COMPARISON(>) MSIM_COMPARISON(>=)                                                       \
-    friend MSIM_INLINE vec<bool, MSIM_N> operator&&(const vec &a, const vec &b) {                \
+    friend MSIM_INLINE constexpr vec<bool, MSIM_N> operator&&(const vec &a, const vec &b) {                \
         return (a != vec(0)) & (b != vec(0));                                                    \
     }                                                                                            \
-    friend MSIM_INLINE vec<bool, MSIM_N> operator||(const vec &a, const vec &b) {                \
+    friend MSIM_INLINE constexpr vec<bool, MSIM_N> operator||(const vec &a, const vec &b) {                \
         return (a != vec(0)) | (b != vec(0));                                                    \
     }
 

@@ -8,6 +8,7 @@ import pytest
 
 from metalsim import CompiledFile, CompileFailure, FileOptions, Finding, compile_file
 from metalsim.lint import lint
+from metalsim.rewrite import rewrite
 from metalsim.tokens import tokenize
 from tests.unit.metalsim.launching import Launcher
 
@@ -110,3 +111,72 @@ def test_lint_is_a_failure_when_strict_and_a_finding_when_not(tmp_path: Path) ->
     lax = compile_file(text, "f", mode="checked", cache=tmp_path, options=FileOptions(strict=False))
     assert isinstance(lax, CompiledFile)
     assert lax.lint == strict.lint == (Finding("lint", "Metal has no 'double'", 2, "kernel.metal"),)
+
+
+STRUCT = "struct S { int a; };\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (STRUCT + "void f(S* p) {}", 2, "pointer 'p' needs an address space"),
+        (STRUCT + "void f(const S& r) {}", 2, "reference 'r' needs an address space"),
+        ("struct Node {\n  float value;\n  Node* next;\n};", 3, "pointer 'next' needs an address space"),
+        ("struct S {\n  float* data;\n};", 2, "pointer 'data' needs an address space"),
+        ("float* f(device float* p) { return 0; }", 1, "the pointer that 'f' returns needs an address space"),
+        ("void f(device char* p) {\n  auto q = (float*)p;\n}", 2, "pointer to 'float' needs an address space"),
+        ("void f(device char* p) {\n  auto q = reinterpret_cast<const int*>(p);\n}", 2, "pointer to 'int' needs"),
+        ("void f() {\n  float (*g)(float) = 0;\n}", 2, "no pointers to functions: 'g'"),
+        ("float f(float x) {\n  return x + 1.0L;\n}", 2, "no 'long double': 1.0L"),
+        ("void f() {\n  long long n = 0;\n}", 2, "no 'long long'"),
+        ("int f(int x) {\n  return std::max(x, 1);\n}", 2, "no namespace 'std'"),
+    ],
+)
+def test_types_that_metal_does_not_have(text: str, line: int, words: str) -> None:
+    (fault,) = lint(tokenize(text))
+    assert fault[0] == line
+    assert words in fault[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # A template's type may carry its address space, and so may a name given by typedef or using.
+        "template <typename T> void f(T* p, const T& q) { T* r = p; }",
+        "typedef device float Far; void f(Far* p) {}",
+        STRUCT + "void f(device S* p, const thread S& q, constant S &r) { thread S* t = &q; auto& u = *p; }",
+        STRUCT + "int f(S a, int b) { int S_size = 2; return a.a * b + (b & S_size); }",
+        STRUCT + "thread S& pick(thread S& a) { return a; } device float* at(device float* p) { return p; }",
+        "struct Node { float value; device Node* next; constant float* table; };",
+        "void f(device char* p) { auto q = (device float*)p; auto r = reinterpret_cast<const device int*>(p); }",
+        "float f(float a, int b) { return a * (float)b + (float(b) * a) + (a < b ? 1 : 0); }",
+        # Functions are template arguments in kernels that Apple's compiler takes.
+        "template <void (*load)(device const float*, short)> void f(device const float* p) { load(p, 1); }",
+        "void f(device float (*rows)[4]) { (*rows)[1] = 2; }",
+        "float f(float x) { return x + 1.0f + 1e3 + 0x1L + 10L; }",
+        "struct A { int std; }; int f(A a) { long n = 1; unsigned long m = 2; return a.std + n + m; }",
+    ],
+)
+def test_types_that_only_look_like_it(text: str) -> None:
+    assert lint(tokenize(text)) == ()
+
+
+WORDS = {
+    "double": ("double d = 1;", "int double_width = 2;"),
+    "goto": ("goto end;\nend: ;", "int goto_count = 1;"),
+    "try": ("try { } catch (int e) { }", "bool retry = true;"),
+    "throw": ("throw 1;", "int throws = 1;"),
+    "new": ("auto p = new int(3);", "int new_value = 3;"),
+    "delete": ("delete out;", "// delete this"),
+    "virtual": ("virtual int v;", "int virtual_lane = 1;"),
+    "dynamic_cast": ("auto p = dynamic_cast<device int*>(out);", "auto v = static_cast<int>(x[0]);"),
+    "typeid": ("auto t = typeid(int);", "int type_id = 4;"),
+    "thread_local": ("thread_local int t = 1;", "int thread_locals = 1;"),
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words_that_metal_does_not_have(word: str) -> None:
+    refused, taken = WORDS[word]
+    assert (1, f"Metal has no {word!r}") in rewrite(refused, place="body", arrays_allowed=True).lint
+    assert rewrite(taken, place="body", arrays_allowed=True).lint == ()
