@@ -237,11 +237,28 @@ class _Reading:
     def instance(self, found: Declaration) -> None:
         tokens = self.tokens[found.start : found.end]
         plain = without_attributes(tokens)
-        name = _instance_text(plain)
+        name = _instance_text(plain) or self._deduced_instance(plain)
         host = _strings(attributes(tokens).get("host_name", ""))
         if name:
             self.instances[host or name] = "::".join(part for part in (found.scope, name) if part)
         self.drop(found.start, found.end)
+
+    def _deduced_instance(self, tokens: Sequence[Token]) -> str:
+        """The instance that an instantiation without template arguments names by its parameters' types."""
+        opening = next((i for i, token in enumerate(tokens) if token.text == "("), 0)
+        if not opening:
+            return ""
+        name = tokens[opening - 1].text
+        kinds = [_parameter(p).kind for p in _split_parameters(tokens[opening + 1 : matching(tokens, opening)])]
+        for function in self.functions.values():
+            if function.name.rpartition("::")[2] != name or len(function.parameters) != len(kinds):
+                continue
+            values: dict[str, str] = {}
+            for parameter, kind in zip(function.parameters, kinds, strict=True):
+                values |= _deduced(parameter.kind, kind, function.template)
+            if function.template and set(function.template) == set(values):
+                return f"{name}<{', '.join(values[each] for each in function.template)}>"
+        return ""
 
     def constant(self, found: Declaration) -> None:
         tokens = self.tokens[found.start : found.end]
@@ -349,6 +366,16 @@ def _template_names(tokens: Sequence[Token]) -> tuple[str, ...]:
 
 def _strings(text: str) -> str:
     return "".join(re.findall(r'"((?:\\.|[^"\\])*)"', text))
+
+
+def _deduced(pattern: str, kind: str, names: Sequence[str]) -> dict[str, str]:
+    """Values of the template parameters ``names`` that make a parameter's type ``pattern`` this ``kind``."""
+    used = [name for name in names if re.search(rf"\b{name}\b", pattern)]
+    escaped = re.escape(pattern)
+    for name in used:
+        escaped = re.sub(rf"\b{name}\b", f"(?P<{name}>.+)", escaped, count=1)
+    match = re.fullmatch(escaped, kind)
+    return match.groupdict() if match else {}
 
 
 def _instance_text(tokens: Sequence[Token]) -> str:

@@ -162,3 +162,33 @@ define void @kernel(ptr %p, ptr %q) {
         ("store", "body", 7),
         ("store", "body", 7),
     ]
+
+
+# The arguments of the instances follow from the types of their parameters.
+DEDUCED = """
+#include <metal_stdlib>
+using namespace metal;
+template <int N> struct Sizes { int size[N]; };
+template <typename T, int N>
+[[kernel]] void product(const constant Sizes<N>* sizes [[buffer(0)]], device T* out [[buffer(1)]]) {
+  int p = 1;
+  for (int i = 0; i < N; i++) p *= sizes->size[i];
+  out[0] = T(p);
+}
+template [[host_name("product_3")]] [[kernel]] void product(
+    const constant Sizes<3>* sizes [[buffer(0)]], device float* out [[buffer(1)]]);
+template [[host_name("product_2_int")]] [[kernel]] void product(
+    const constant Sizes<2>* sizes [[buffer(0)]], device int* out [[buffer(1)]]);
+"""
+
+
+@pytest.mark.parametrize(("entry", "expected"), [("product_3", np.float32(30)), ("product_2_int", np.int32(6))])
+def test_an_instantiation_without_template_arguments_was_lost(
+    launch: Launcher, entry: str, expected: np.generic
+) -> None:
+    compiled = compile_file(DEDUCED, entry, mode="checked", cache=launch.cache)
+    assert not isinstance(compiled, CompileFailure), compiled.messages
+    buffers = {"sizes": np.array([2, 3, 5], np.int32), "out": np.zeros(1, expected.dtype)}
+    result = run_file(compiled, buffers, grid=(1, 1, 1), threadgroup=(1, 1, 1))
+    assert result.findings == ()
+    assert result.outputs["out"][0] == expected
