@@ -51,11 +51,15 @@ def removable(tokens: Sequence[Token], found: Declaration, *, is_kernel: bool) -
 
 
 def _class_piece(tokens: Sequence[Token], found: Declaration, keyword: int) -> Piece | None:
-    """A class template; ``class`` among the template's parameters is none."""
+    """A class template; ``class`` among the template's parameters is none.
+
+    Specializations stay: they may be of the shim headers' templates, which use them without naming them here.
+    """
     candidates = [i for i in counted(tokens, keyword, found.body) if tokens[i].text in CLASS_WORDS]
     words = [tokens[i] for i in counted(tokens, candidates[-1] + 1, found.body)]
     name = next((word for word in words if word.kind == "name" and not word.text.startswith("__")), None)
-    plain = name is not None and words[0] is name
+    special = len(words) > 1 and words[1].text == "<"
+    plain = name is not None and words[0] is name and not special
     return Piece(found.start, found.end, name.text) if plain and name is not None else None
 
 

@@ -209,7 +209,8 @@ template <class T> using make_signed_t = __make_signed(T);
 template <class T> struct make_unsigned { using type = __make_unsigned(T); };
 template <class T> struct make_signed { using type = __make_signed(T); };
 
-template <class T> struct numeric_limits {
+/* Kernels specialize the one with Apple's inner name for types of their own. */
+template <class T> struct _numeric_limits_impl {
     static constexpr bool is_specialized = true, is_integer = true, is_exact = true, is_bounded = true;
     static constexpr bool is_signed = __is_signed(T), is_modulo = !is_signed, is_iec559 = false;
     static constexpr bool has_infinity = false, has_quiet_NaN = false, has_signaling_NaN = false;
@@ -226,6 +227,7 @@ template <class T> struct numeric_limits {
     static constexpr T signaling_NaN() { return T(0); }
     static constexpr T denorm_min() { return T(0); }
 };
+template <class T> struct numeric_limits : _numeric_limits_impl<T> {};
 #define MSIM_FLOAT_LIMITS(T, NAME, DENORM_MIN, MAX_DIGITS10)                                       \
     template <> struct numeric_limits<T> {                                                         \
         static constexpr bool is_specialized = true, is_integer = false, is_exact = false, is_bounded = true; \

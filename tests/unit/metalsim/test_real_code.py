@@ -175,3 +175,19 @@ def test_hint_to_unroll_changes_no_result(launch: Launcher) -> None:
     assert not isinstance(compiled, CompileFailure)
     result = run_file(compiled, {"o": Fresh("float32", (3,))}, grid=(3, 1, 1), threadgroup=(3, 1, 1))
     assert list(result.outputs["o"]) == [11.0, 17.0, 23.0]
+
+
+def test_limits_of_a_type_of_the_kernels_own(launch: Launcher) -> None:
+    text = """
+    template <typename T> struct Indexed { uint i; T value; };
+    namespace metal {
+    template <typename T> struct _numeric_limits_impl<Indexed<T>> {
+      static constexpr Indexed<T> lowest() { return Indexed<T>{7, numeric_limits<T>::lowest()}; }
+    };
+    }
+    template <typename T> constexpr T start() { return numeric_limits<T>::lowest(); }
+    kernel void k(device float* o, uint i [[thread_position_in_grid]]) {
+      Indexed<half> best = start<Indexed<half>>();
+      o[i] = best.i + float(best.value);
+    }"""
+    assert outputs(launch, text, 2) == [7.0 - 65504.0] * 2
