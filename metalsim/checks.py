@@ -254,6 +254,7 @@ class Reporter:
             f"{who} made the processor fault (a null or invalid address); the launch was stopped",
             f"{who} divides an integer by zero (or the smallest one by -1); the launch was stopped",
             f"{who} needs more thread memory than the simulation gives; the launch was stopped",
+            f"{who} goes where no code is (a function that ends without its return value?); the launch was stopped",
         )[event.access]
 
     def _race(self, kind: EventKind, event: Event) -> str:

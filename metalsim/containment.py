@@ -9,6 +9,7 @@ load. Memory is guarded by the hooks: an access outside every buffer ends the la
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 from pathlib import Path
@@ -24,7 +25,15 @@ _SANITIZER_PREFIX = "asan."  # a dot: no C or C++ function can have this name
 _BEFORE_NO_RETURN = "__asan_handle_no_return"
 _INDIRECT_FUNCTION = re.compile(r"^@\S+ = (?:.*\s)?(?:ifunc|alias)\b", re.MULTILINE)
 _COMPILER_RUNTIME = re.compile(r"^__(?:trunc|extend|fix|float|fixuns|floatun)[a-z]+[a-z0-9]*$")
-_SHIM_PREFIXES = ("msim_", "llvm.", "__ubsan_handle_")
+_SHIM_PREFIXES = ("llvm.", "__ubsan_handle_")
+_ENTRY = "msim_entry"
+_INTERNAL = ("_Z", "asan.")  # names that C++ and the compiler make, which no other library looks for
+# The stack's own words, other instruction pointers, traps for debuggers, and what only one processor has.
+_REACHING_INTRINSIC = re.compile(
+    r"llvm\.(?:frameaddress|returnaddress|addressofreturnaddress|sponentry|thread\.pointer|read_\w*register|"
+    r"write_register|eh\.|coro\.|init\.trampoline|adjust\.trampoline|clear_cache|debugtrap|localescape|"
+    r"localrecover|swift|gcroot|x86\.|aarch64\.|arm\.)"
+)
 
 
 def escapes(ll_text: str) -> tuple[str, ...]:
@@ -46,7 +55,8 @@ def escapes(ll_text: str) -> tuple[str, ...]:
         for name in _EXTERNAL_VARIABLE.findall(ll_text)
         if not name.startswith(_SHIM_PREFIXES)
     ]
-    defined = set(_DEFINED.findall(ll_text))
+    defined = {name.strip('"') for name in _DEFINED.findall(ll_text)}
+    found += [f"{name} is the name of a function outside the kernel" for name in sorted(defined) if _is_taken(name)]
     for match in _CALL.finditer(ll_text):
         reason = _refusal(match[2], defined)
         if reason and reason not in found:
@@ -60,12 +70,29 @@ def _refusal(call: str, defined: set[str]) -> str:
     callee, _ = read_callee(f"call{call}")
     if not callee:
         return "a call through a pointer is not supported"
-    known = callee in defined or callee.startswith(_SHIM_PREFIXES) or MEMORY_CALL.match(callee)
+    if _REACHING_INTRINSIC.match(callee):
+        return f"the builtin behind {callee} reaches outside Metal"
+    known = callee in defined or callee in runtime_functions() or callee.startswith(_SHIM_PREFIXES)
+    known = known or bool(MEMORY_CALL.match(callee))
     if known or callee in mathematical_functions() or _COMPILER_RUNTIME.match(callee):
         return ""
     if callee == _BEFORE_NO_RETURN:
         return "a call that never returns (__builtin_trap and the like) is not Metal"
     return f"{callee} is not a function of Metal"
+
+
+def _is_taken(name: str) -> bool:
+    """Whether a function that a kernel defines would stand in for one of the runtime's or the system's."""
+    if name == _ENTRY or name.startswith(_INTERNAL):
+        return False
+    return name.startswith(("msim", "__")) or hasattr(ctypes.CDLL(None), name)
+
+
+@functools.cache
+def runtime_functions() -> frozenset[str]:
+    """The runtime's functions that the shim headers call."""
+    text = (_INCLUDE / "metalsim" / "abi.h").read_text(encoding="utf-8")
+    return frozenset(re.findall(r"\b(msim_\w+)\(", text))
 
 
 @functools.cache

@@ -32,6 +32,7 @@ _NOT_METAL = frozenset((
 ))  # fmt: skip
 _HOST_ONLY = frozenset(("extern", "__attribute__", "__attribute", "__declspec"))
 _ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
+_MADE = "msim_defined_"  # by metalsim.source, for function constants
 _RESERVED = ("msim", "__msim", "__ubsan", "__asan")
 _STATEMENT_ENDS = (";", "{", "}", ":")
 
@@ -310,7 +311,7 @@ def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> st
             rewriting.refuse(token, f"Metal has no inline assembly ({token.text!r})")
         elif rewriting.place and token.text in _HOST_ONLY:
             rewriting.refuse(token, f"'{token.text}' reaches outside Metal")
-        elif rewriting.place and token.text.lower().startswith(_RESERVED):
+        elif token.text.lower().startswith(_RESERVED) and (rewriting.place or not token.text.startswith(_MADE)):
             rewriting.refuse(token, f"'{token.text}' is reserved: names of the simulator start like this")
     return token.text
 

@@ -80,7 +80,8 @@ _KERNEL_FLAGS = (
     "-std=c++17", "-O2", "-gline-tables-only", "-fdebug-compilation-dir=.",
     "-nostdinc", "-nostdinc++",
     "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection",
-    "-fno-strict-aliasing",
+    # An endless loop is a hang, not licence to drop what follows.
+    "-fno-strict-aliasing", "-fno-finite-loops",
     # The one warning is an error in Metal, for bfloat.
     "-Wno-everything", "-Wimplicit-float-conversion",
     "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-unroll-runtime=false",

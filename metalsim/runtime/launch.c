@@ -90,8 +90,8 @@ void __ubsan_handle_out_of_bounds(out_of_bounds *data, uintptr_t index) {
     if (!strstr(data->array->name, "__local") && !strstr(data->array->name, "__global")) msim_stop();
 }
 
-static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-enum { SIGNAL_COUNT = 4, SIGNAL_STACK_BYTES = 65536 };
+static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+enum { SIGNAL_COUNT = 5, SIGNAL_STACK_BYTES = 65536 };
 enum { STACK_PROBE_BYTES = 16384 }; /* large frames touch every page in turn, so the guard page is met */
 static struct sigaction previous[SIGNAL_COUNT], previous_time;
 static stack_t previous_stack;
@@ -108,7 +108,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     uintptr_t address = (uintptr_t)info->si_addr;
     bool overflow = address < msim.current->stack_low && msim.current->stack_low - address <= STACK_PROBE_BYTES;
     if (event) {
-        event->access = number == SIGFPE ? 1 : overflow && number != SIGILL ? 2 : 0;
+        bool trap = number == SIGILL || number == SIGTRAP;
+        event->access = number == SIGFPE ? 1 : trap ? 3 : overflow ? 2 : 0;
         event->offset = (int64_t)address;
     }
     msim_stop();

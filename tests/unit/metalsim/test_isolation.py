@@ -198,6 +198,7 @@ def test_what_was_found_before_the_hang_is_kept(runner: IsolatedRunner, cache: P
     ("body", "said"),
     [
         ("*(device volatile int*)8 = 1;", "no buffer"),
+        ("__builtin_unreachable();", "no code"),
         ("volatile int z = 0; out[i] = 5 / z;", "divides an integer by zero"),
         ("volatile float big[100000]; big[i] = 1; out[i] = big[5];", "thread memory"),
     ],
