@@ -21,7 +21,8 @@ def built(launch: Launcher, text: str, entry: str = "k", options: FileOptions | 
 
 def outputs(launch: Launcher, text: str, count: int, **buffers: Any) -> list[float]:
     """What kernel ``k`` writes to ``float* o``, one thread for each element."""
-    arguments: dict[int | str, Any] = {**buffers, "o": Fresh("float32", (count,))}
+    arguments: dict[int | str, Any] = {"o": Fresh("float32", (count,))}
+    arguments.update(buffers.items())
     result = run_file(built(launch, text), arguments, grid=(count, 1, 1), threadgroup=(count, 1, 1))
     assert not result.findings
     return [float(value) for value in result.outputs["o"]]
