@@ -115,9 +115,9 @@ _LINE_FLAGS = tuple(
 # length; one that is checked should compile fast. The IR is optimized in both; what is left is code generation.
 _MODE_FLAGS: dict[Mode, tuple[str, ...]] = {
     "checked": (*_CHECK_FLAGS, *_LINE_FLAGS),
-    "counted": ("-mllvm", "-unroll-threshold=4000"),
+    "counted": ("-DMSIM_COUNTED", "-mllvm", "-unroll-threshold=4000"),
     "traced": (*_CHECK_FLAGS, *_LINE_FLAGS),
-    "plain": (),
+    "plain": ("-DMSIM_PLAIN",),
 }
 _CODE_GENERATION: dict[Mode, str] = {"checked": "-O0", "counted": "-O1", "traced": "-O0", "plain": "-O2"}
 _RUNTIME_FLAGS = (

@@ -285,15 +285,38 @@ static void multiply_rows(float a[8][8], const matrix_row *b, matrix_row *c) {
     }
 }
 
+/* What lanes that wait in msim_multiply brought: their elements of the operands, in place. */
+static struct {
+    _Alignas(32) float a[64], b[64], c[64];
+    uint32_t lanes;
+} staged;
+
+/* The product of a whole SIMD-group, all float: every lane takes its elements from staged.c. */
+static void multiply_staged(const msim_thread *lane) {
+    float(*a)[8] = (float(*)[8])staged.a, (*b)[8] = (float(*)[8])staged.b, (*c)[8] = (float(*)[8])staged.c;
+    if (msim.launch->traced) trace_multiply(lane, a, b, c);
+    multiply_rows(a, (const matrix_row *)b, (matrix_row *)c);
+}
+
 /* d = a * b + c: from c on, one fused multiply-add per k in ascending order, in float; rounded to d's type once. */
 static void multiply_matrices(msim_thread *lanes, uint32_t mask) {
     const msim_request *lead = lanes[__builtin_ctz(mask)].request;
+    uint32_t brought = staged.lanes & mask;
+    staged.lanes &= ~mask;
+    if (brought == ~0u) {
+        multiply_staged(&lanes[__builtin_ctz(mask)]);
+        return;
+    }
     _Alignas(32) float a[8][8], b[8][8], c[8][8];
     gather_matrix(lanes, mask, SLOT_A, lead->lane & 255, a);
     gather_matrix(lanes, mask, SLOT_B, lead->lane >> 8 & 255, b);
     gather_matrix(lanes, mask, SLOT_C, lead->lane >> 16 & 255, c);
     if (msim.launch->traced) trace_multiply(&lanes[__builtin_ctz(mask)], a, b, c);
     multiply_rows(a, (const matrix_row *)b, (matrix_row *)c);
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++)
+        if (brought >> i & 1)
+            memcpy(&staged.c[8 * fragment_row(i) + fragment_column(i)], &c[fragment_row(i)][fragment_column(i)],
+                   2 * sizeof(float));
     if (lead->type == MSIM_F32 && mask == ~0u) {
         for (uint32_t i = 0; i < SIMD_WIDTH; i++)
             memcpy(lanes[i].request->value, &c[fragment_row(i)][fragment_column(i)], 2 * sizeof(float));
@@ -311,6 +334,11 @@ static void multiply_matrices(msim_thread *lanes, uint32_t mask) {
 uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
     const msim_request *lead = lanes[__builtin_ctz(mask)].request;
     uint32_t words = lead->count * ((TYPE_BYTES[lead->type] + 3) / 4), op = lead->op, same = 0;
+    if (op == MSIM_MATRIX_MULTIPLY && mask == ~0u && staged.lanes == ~0u) {
+        multiply_matrices(lanes, mask);
+        msim.counts->matrix_simd_ops++;
+        return mask;
+    }
     for (uint32_t i = 0; i < lane_count; i++)
         if (takes_part(mask, i) && lanes[i].request->op == op && lanes[i].request->type == lead->type) same |= 1u << i;
     mask = same;

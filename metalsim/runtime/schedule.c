@@ -6,9 +6,37 @@
  */
 #include "msim.h"
 
+/* Lanes that arrived one after another at the same collective, from the first on. */
+static struct {
+    uintptr_t pc;
+    uint32_t count, op, type;
+} arrived;
+
+/* The last lane of a SIMD-group that meets as a whole performs the collective at once; false when it is not so. */
+static bool fire_together(uintptr_t pc) {
+    msim_thread *last = msim.current, *first = last - last->lane;
+    const msim_request *request = last->request;
+    if (last->lane == 0) {
+        arrived.pc = pc, arrived.count = 1, arrived.op = request->op, arrived.type = request->type;
+    } else if (arrived.count == last->lane && arrived.pc == pc && arrived.op == request->op &&
+               arrived.type == request->type) {
+        arrived.count++;
+    }
+    uint32_t count = last->lane + 1;
+    if (count < 2 || arrived.count != count || last + 1 != msim.lanes_end || msim.launch->counted) return false;
+    arrived.count = 0;
+    msim.current = NULL;
+    msim_fire(first, count, count == SIMD_WIDTH ? ~0u : (1u << count) - 1);
+    for (msim_thread *lane = first; lane <= last; lane++) lane->state = LANE_READY;
+    msim.current = first;
+    msim_switch(&last->stack_pointer, first->stack_pointer);
+    return true;
+}
+
 static void wait_here(msim_lane_state state, uintptr_t pc) {
     msim.current->pc = pc;
     msim.current->state = state;
+    if (state == LANE_COLLECTIVE && fire_together(pc)) return;
     if (msim.overdue && state == LANE_BARRIER) msim_give_up(NO_INDEX);
     msim_block_current();
 }
@@ -16,6 +44,20 @@ static void wait_here(msim_lane_state state, uintptr_t pc) {
 void msim_collective(msim_request *request) {
     msim.current->request = request;
     wait_here(LANE_COLLECTIVE, (uintptr_t)__builtin_return_address(0));
+}
+
+/* Three operands of a product of float matrices, and then its result: each lane's elements in their place. */
+msim_pair msim_multiply(float a0, float a1, float b0, float b1, float c0, float c1, msim_u32 line, const char *place) {
+    float operands[8] = {0, 0, a0, a1, b0, b1, c0, c1};
+    msim_request request = {operands, NULL, MSIM_MATRIX_MULTIPLY, MSIM_F32, 2, SIMD_WIDTH, 0, line, place};
+    uint32_t lane = msim.current->lane, at = 8 * fragment_row(lane) + fragment_column(lane);
+    staged.a[at] = a0, staged.a[at + 1] = a1;
+    staged.b[at] = b0, staged.b[at + 1] = b1;
+    staged.c[at] = c0, staged.c[at + 1] = c1;
+    staged.lanes |= 1u << lane;
+    msim.current->request = &request;
+    wait_here(LANE_COLLECTIVE, (uintptr_t)__builtin_return_address(0));
+    return (msim_pair){staged.c[at], staged.c[at + 1]};
 }
 
 msim_u64 msim_vote(msim_request *request) {

@@ -50,6 +50,11 @@ typedef struct msim_request {
     const char *place;
 } msim_request;
 
+/* A lane's two elements of an 8x8 matrix. */
+typedef struct msim_pair {
+    float first, second;
+} msim_pair;
+
 #ifdef __cplusplus
 #define MSIM_RUNTIME extern "C" [[clang::sycl_external]] __attribute__((convergent, nomerge, nothrow))
 #else
@@ -58,6 +63,8 @@ typedef struct msim_request {
 
 MSIM_RUNTIME void msim_collective(msim_request *request);
 MSIM_RUNTIME msim_u64 msim_vote(msim_request *request);
+MSIM_RUNTIME msim_pair msim_multiply(float a0, float a1, float b0, float b1, float c0, float c1, msim_u32 line,
+                                     const char *place);
 MSIM_RUNTIME void msim_barrier(msim_u32 flags, msim_u32 line, const char *place);
 MSIM_RUNTIME void msim_declare(const void *array, msim_u64 bytes, msim_u32 element_bytes, const char *name);
 MSIM_RUNTIME void *msim_buffer(msim_u32 index);
