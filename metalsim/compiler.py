@@ -124,7 +124,7 @@ def run_compiler(
         except OSError as exc:
             raise CompilerMissing(f"cannot start the compiler {command[0]!r}: {exc.strerror}", HINT) from exc
         # Python's wait with a limit looks every few milliseconds only.
-        late = threading.Event()
+        late, before_s = threading.Event(), _children_s()
         timer = threading.Timer(limits.wall_s, _kill_late, (process.pid, late))
         timer.daemon = True
         timer.start()
@@ -138,8 +138,16 @@ def run_compiler(
         for stream in (said, complained):
             stream.seek(0)
             texts.append(stream.read(_SAID_BYTES).decode("utf-8", errors="replace"))
-    fault = _fault(process.returncode, texts[1], late.is_set(), limits)
+    # A driver whose compiler was killed does not say by what.
+    too_long = late.is_set() or _children_s() - before_s >= limits.processor_s
+    fault = _fault(process.returncode, texts[1], too_long, limits)
     return Compilation(process.returncode, texts[0], texts[1], fault)
+
+
+def _children_s() -> float:
+    """Seconds of processor time of all processes that were started here and have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _kill_group(leader: int) -> None:
@@ -179,6 +187,9 @@ def _fault(code: int, said: str, late: bool, limits: CompilerLimits) -> str:
         return f"compiling needs more than {limits.memory_bytes // _MIB} MiB of memory"
     if number == signal.SIGKILL:
         return f"compiling took longer than {limits.processor_s} s or more memory than there is"
+    if number == signal.SIGABRT:
+        mib = limits.memory_bytes // _MIB, limits.file_bytes // _MIB
+        return f"the compiler gave up: it may take {mib[0]} MiB of memory and write {mib[1]} MiB"
     if number or _CRASH_WORDS.search(said):
         return "the compiler crashed on this text"
     return ""

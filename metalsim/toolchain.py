@@ -53,6 +53,7 @@ _PACKAGE = Path(__file__).parent
 _INCLUDE = _PACKAGE / "include"
 _RUNTIME = _PACKAGE / "runtime"
 _MESSAGE_LIMIT = 20
+_MESSAGE_CHARACTERS = 600
 _MAX_TEXT_BYTES = 8 << 20
 _MACRO = re.compile(r"[A-Za-z_]\w*(?:\([\w, .]*\))?")
 _NARROWING = re.compile(
@@ -344,7 +345,8 @@ def failure_messages(done: Compilation, user_files: Collection[str] | None) -> t
     """Why a compilation failed: the limit that it met, or the errors that clang found."""
     if done.fault:
         return (done.fault,)
-    return error_messages(done.stderr, user_files)
+    found = error_messages(done.stderr, user_files)
+    return tuple(m if len(m) <= _MESSAGE_CHARACTERS else f"{m[:_MESSAGE_CHARACTERS]} ..." for m in found)
 
 
 def narrowing_messages(diagnostics: str, user_files: Collection[str]) -> tuple[str, ...]:
