@@ -14,6 +14,7 @@ from kgraph.model import (
     Concept,
     Constraint,
     Impacts,
+    KernelTask,
     Mapping,
     Pattern,
     Primitive,
@@ -162,27 +163,62 @@ class GraphReader:
             confidence=self.index.text(iri, schema("basis")),
         )
 
-    def pattern(self, iri: str) -> Pattern:
-        """How experts do it."""
-        return Pattern(
+    def task(self, iri: str) -> KernelTask:
+        """A kernel that people ask for by name."""
+        return KernelTask(
+            slug=self.index.text(iri, skos("notation")),
             iri=iri,
             label=self.index.text(iri, skos("prefLabel")),
-            text=self.index.text(iri, skos("definition")),
-            sketch=self.index.text(iri, schema("sketch"), ""),
+            definition=self.index.text(iri, skos("definition")),
+            kernel_class=slug_of(self.index.node(iri, schema("ofClass"))),
+            concepts=self._slugs(iri, "uses"),
+        )
+
+    def pattern(self, iri: str) -> Pattern:
+        """How experts do it."""
+        index = self.index
+        return Pattern(
+            iri=iri,
+            label=index.text(iri, skos("prefLabel")),
+            problem=index.text(iri, schema("problem"), ""),
+            text=index.text(iri, skos("definition")),
+            sketch=index.text(iri, schema("sketch"), ""),
             concepts=self._slugs(iri, "about"),
+            kernel_classes=self._slugs(iri, "appliesTo"),
+            tasks=self._slugs(iri, "onlyFor"),
+            families=self._slugs(iri, "appliesOn"),
+            requirement=index.text(iri, schema("requirement"), ""),
+            constraints=tuple(self.constraint(node) for node in index.nodes(iri, schema("constrainedBy"))),
+            conflicts=tuple(index.nodes(iri, schema("conflictsWith"))),
+            instead_of=self._slugs(iri, "insteadOf"),
+            shown_by=tuple(index.nodes(iri, schema("shownBy"))),
             sources=self.sources(iri),
+            basis=index.text(iri, schema("basis"), ""),
+            confidence=self._confidence(iri),
         )
 
     def assertion(self, iri: str) -> Assertion:
         """A property that a correct kernel keeps."""
+        index = self.index
         return Assertion(
             iri=iri,
-            label=self.index.text(iri, skos("prefLabel")),
-            text=self.index.text(iri, skos("definition")),
+            label=index.text(iri, skos("prefLabel")),
+            text=index.text(iri, skos("definition")),
+            failure=index.text(iri, schema("failure"), ""),
+            strictness=index.text(iri, schema("strictness"), ""),
             kernel_classes=self._slugs(iri, "holdsFor"),
-            check=self.index.text(iri, schema("check")),
+            tasks=self._slugs(iri, "onlyFor"),
+            concepts=self._slugs(iri, "about"),
+            check=index.text(iri, schema("check")),
+            checked_by=index.texts(iri, schema("checkedBy")),
             sources=self.sources(iri),
+            basis=index.text(iri, schema("basis"), ""),
+            confidence=self._confidence(iri),
         )
+
+    def _confidence(self, iri: str) -> float:
+        stated = self.index.values(iri, schema("confidence"))
+        return self.index.number(iri, schema("confidence")) if stated else 0.0
 
     def _slugs(self, iri: str, name: str) -> tuple[str, ...]:
         return tuple(slug_of(node) for node in self.index.nodes(iri, schema(name)))

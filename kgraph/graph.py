@@ -18,6 +18,7 @@ from kgraph.model import (
     Concept,
     Constraint,
     Evidence,
+    KernelTask,
     Mapping,
     Observation,
     Pattern,
@@ -128,6 +129,10 @@ class KnowledgeGraph:
         """Slugs of the kernel classes."""
         return tuple(slug_of(iri) for iri in self._instances("KernelClass"))
 
+    def tasks(self) -> tuple[KernelTask, ...]:
+        """Kernels that people ask for by name, by slug."""
+        return tuple(map(self.reader.task, self._instances("Task")))
+
     def primitives(self, platform: str = "") -> tuple[Primitive, ...]:
         """Primitives, of one platform (``cuda``, ``metal``, ``mlx``) or of all."""
         found = map(self.reader.primitive, self._instances("Primitive"))
@@ -230,10 +235,20 @@ class KnowledgeGraph:
         shared = [(len(wanted & set(pattern.concepts)), pattern) for pattern in found]
         return tuple(pattern for n, pattern in sorted(shared, key=lambda pair: (-pair[0], pair[1].iri)) if n)
 
-    def assertions(self, kernel_class: str = "") -> tuple[Assertion, ...]:
-        """Properties that kernels of a class keep, or all of them."""
+    def assertions(self, kernel_class: str = "", task: str = "") -> tuple[Assertion, ...]:
+        """Properties that kernels of a class keep, or all of them.
+
+        Args:
+            kernel_class: slug; empty for all.
+            task: slug of a task of that class: properties that belong to other tasks only are left out.
+        """
         found = map(self.reader.assertion, self._instances("Assertion"))
-        return tuple(a for a in found if not kernel_class or kernel_class in a.kernel_classes)
+        return tuple(
+            assertion
+            for assertion in found
+            if (not kernel_class or kernel_class in assertion.kernel_classes)
+            and (not task or not assertion.tasks or task in assertion.tasks)
+        )
 
     def describe(self, iri: str) -> dict[str, list[Value]]:
         """Everything the graph says about a node, by property; prefixed names (``concept:...``) work too.

@@ -175,27 +175,88 @@ class ChipProfile:
 
 
 @dataclass(frozen=True)
+class KernelTask:
+    """A kernel that people ask for by name, within a kernel class.
+
+    Attributes:
+        slug: its name, such as ``mamba_scan``.
+        definition: what it computes.
+        kernel_class: slug of the class it belongs to.
+        concepts: slugs of the concepts of which fast kernels for it are made.
+    """
+
+    slug: str
+    iri: str
+    label: str
+    definition: str
+    kernel_class: str
+    concepts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Pattern:
-    """How experts do it: words and a sketch in Metal."""
+    """How experts do it: problem, solution and a sketch in Metal.
+
+    Attributes:
+        problem: what goes wrong or costs too much without it; ``text`` is the solution.
+        sketch: Metal text at file scope that compiles: functions, or a small kernel.
+        concepts: slugs of the concepts it carries out.
+        kernel_classes: slugs of the classes it applies to; ``tasks``: the only tasks, where not the whole class.
+        families: GPU families on which it applies; empty for all of Apple's.
+        requirement: what must be so for it to apply, in words; may be empty.
+        constraints: limits that bind it.
+        conflicts: IRIs of patterns that solve the same problem in another way.
+        instead_of: slugs of concepts whose place it takes.
+        shown_by: IRIs of the assertions that show whether it was done right.
+        basis: what the trust in it rests on; ``confidence``: 0 to 1.
+    """
 
     iri: str
     label: str
+    problem: str
     text: str
     sketch: str
     concepts: tuple[str, ...]
+    kernel_classes: tuple[str, ...]
+    tasks: tuple[str, ...]
+    families: tuple[str, ...]
+    requirement: str
+    constraints: tuple[Constraint, ...]
+    conflicts: tuple[str, ...]
+    instead_of: tuple[str, ...]
+    shown_by: tuple[str, ...]
     sources: tuple[Source, ...]
+    basis: str
+    confidence: float
 
 
 @dataclass(frozen=True)
 class Assertion:
-    """A property that a correct or expert-grade kernel keeps; ``check`` is the id of the code that tests it."""
+    """A property that a correct or expert-grade kernel keeps.
+
+    Attributes:
+        text: what holds; ``failure``: what is wrong in a kernel that breaks it.
+        strictness: ``exact``, ``rounding`` or ``performance``.
+        kernel_classes: slugs; ``tasks``: the only tasks, where it does not hold for the whole class.
+        concepts: slugs of the concepts whose mistakes it shows.
+        check: id of the check; ``checked_by``: who runs it (``task:mamba_scan``, ``gate:check_case``,
+            ``metalsim:race``), or ``not executable yet``.
+        basis: what the trust in it rests on; ``confidence``: 0 to 1.
+    """
 
     iri: str
     label: str
     text: str
+    failure: str
+    strictness: str
     kernel_classes: tuple[str, ...]
+    tasks: tuple[str, ...]
+    concepts: tuple[str, ...]
     check: str
+    checked_by: tuple[str, ...]
     sources: tuple[Source, ...]
+    basis: str
+    confidence: float
 
 
 @dataclass(frozen=True)

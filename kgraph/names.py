@@ -23,6 +23,7 @@ PREFIXES = {
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
     "concept": "urn:kx:concept:",
     "class": "urn:kx:kernel-class:",
+    "task": "urn:kx:task:",
     "platform": "urn:kx:platform:",
     "gpu": "urn:kx:gpu-family:",
     "chip": "urn:kx:chip:",

@@ -33,6 +33,7 @@ def build_context(
     concepts: Sequence[str],
     kernel_class: str,
     chip: str,
+    task: str = "",
     text: str = "",
 ) -> Context:
     """Gather what is known for an action.
@@ -47,6 +48,7 @@ def build_context(
         concepts: slugs of the action's concepts, the most important first.
         kernel_class: slug, such as ``scan``.
         chip: slug of the target, such as ``m1-max``.
+        task: slug of the task, such as ``mamba_scan``: assertions of other tasks only are left out.
         text: the action in words; empty for none.
 
     Raises:
@@ -64,7 +66,7 @@ def build_context(
         constraints=graph.constraints(graph.scopes_of(chip)),
         mappings=tuple(mapping for mapping in mappings if not mapping.corrected_by),
         patterns=tuple(patterns),
-        assertions=graph.assertions(kernel_class),
+        assertions=graph.assertions(kernel_class, task),
         evidence=_collect_evidence(graph, slugs),
         observations=_collect_observations(graph, slugs, chip),
     )

@@ -118,13 +118,17 @@ def _constraint_entry(constraint: Constraint) -> Entry:
 
 
 def _pattern_entry(pattern: Pattern) -> Entry:
-    text = _sentences(pattern.text, _listing("Concepts", pattern.concepts))
+    text = _sentences(pattern.problem, pattern.text, pattern.requirement, _listing("Concepts", pattern.concepts))
     return Entry(pattern.iri, "pattern", pattern.label, text, CURATED, pattern.concepts)
 
 
 def _assertion_entry(assertion: Assertion) -> Entry:
-    text = _sentences(assertion.text, _listing("Kept by", assertion.kernel_classes))
-    return Entry(assertion.iri, "assertion", assertion.label, text, CURATED)
+    text = _sentences(
+        assertion.text,
+        f"Broken by: {assertion.failure}" if assertion.failure else "",
+        _listing("Kept by", assertion.tasks or assertion.kernel_classes),
+    )
+    return Entry(assertion.iri, "assertion", assertion.label, text, CURATED, assertion.concepts)
 
 
 def _kernel_entry(record: SourceRecord, number: int, evidence: list[Evidence], primitives: list[str]) -> Entry:

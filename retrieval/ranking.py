@@ -183,6 +183,7 @@ def _links(graph: KnowledgeGraph, entries: Iterable[Entry]) -> Iterator[tuple[st
         for other in concept.enables:
             if other in iri_of:
                 yield concept.iri, iri_of[other], "enabled by", "enables"
+    yield from _pattern_links(graph)
     for mapping in graph.mappings():
         yield mapping.iri, mapping.origin.iri, "origin of", "mapping of"
         if mapping.target is not None:
@@ -191,3 +192,11 @@ def _links(graph: KnowledgeGraph, entries: Iterable[Entry]) -> Iterator[tuple[st
             yield mapping.iri, constraint.iri, "limit of", "limited by"
         if mapping.corrected_by:
             yield mapping.iri, mapping.corrected_by, "corrects", "corrected by"
+
+
+def _pattern_links(graph: KnowledgeGraph) -> Iterator[tuple[str, str, str, str]]:
+    for pattern in graph.patterns():
+        for iri in pattern.shown_by:
+            yield pattern.iri, iri, "shows faults of", "checked by"
+        for constraint in pattern.constraints:
+            yield pattern.iri, constraint.iri, "limit of", "limited by"

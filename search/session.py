@@ -154,6 +154,7 @@ class PromptWriter:
             concepts=node.action.concepts,
             kernel_class=self.task.kernel_class,
             chip=self.chip,
+            task=self.task.name,
             text=node.action.title,
         )
         return render(
