@@ -23,6 +23,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,8 @@ def make_mutant(number: int, seed: int) -> Mutant:
     rng = random.Random(f"{seed}:{number}")
     name, text, entries = rng.choice(seeds())
     for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
-        text = rng.choice(_MUTATIONS)(text, rng)
+        if text.strip():
+            text = rng.choice(_MUTATIONS)(text, rng)
     return Mutant(number, name, text, rng.choice(entries) if entries else "")
 
 
@@ -359,11 +361,9 @@ def fuzz(fuzzer: Fuzzer, numbers: list[int], jobs: int, batch: int) -> list[dict
                     if record["failure"]:
                         failures.append(record)
 
-        threads = [threading.Thread(target=work) for _ in range(jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(jobs) as pool:
+            for worker in [pool.submit(work) for _ in range(jobs)]:
+                worker.result()
         left = fuzzer.trespasses() + [f"changed: {path}" for path, when in _watched().items() if before[path] != when]
         if left:
             piece = numbers[start : start + batch]
