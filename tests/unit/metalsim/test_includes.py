@@ -126,7 +126,7 @@ def test_no_path_of_this_machine_gets_into_the_text(cache: Path, tmp_path: Path)
     assert isinstance(result, CompileFailure)
     assert "extent_of<13>" in result.messages[0]  # kernel.metal and the closing zero
     for name in ("__BASE_FILE__", "__TIMESTAMP__"):
-        result = build(cache, tmp_path, f"constant char s[] = {name};\n#define VALUE 1\n" + KERNEL)
+        result = build(cache, tmp_path, f"#define VALUE sizeof({name})\n" + KERNEL)
         assert isinstance(result, CompileFailure)
         assert name in result.messages[0]
 
@@ -157,3 +157,11 @@ def test_lines_count_continued_ones(tmp_path: Path) -> None:
     path.write_text('#define A \\\n  1 \\\n  2\n\n#include "/x"\n', encoding="utf-8")
     (fault,) = IncludeFolders((), tmp_path).survey(path).faults
     assert fault.startswith("a.metal:5: ")
+
+
+def test_folders_with_spaces_and_odd_letters(cache: Path, tmp_path: Path) -> None:
+    library = tmp_path / "a lib #1 $x (é)"
+    library.mkdir()
+    (library / "one two.h").write_text("#define VALUE 1\n", encoding="utf-8")
+    text = f'#include "one two.h"\n{KERNEL}'
+    assert isinstance(build(cache, tmp_path, text, library), CompiledFile)
