@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Mapping
@@ -13,12 +14,14 @@ import pytest
 
 from kgraph.graph import KnowledgeGraph
 from kx.paths import Home
-from metalsim import CompileFailure, compile_kernel, run
+from metalsim import CompileFailure, Limits, compile_kernel, run
 from metalsim.chip import CHIP_QUANTITIES, OPERATION_CLASSES, ChipModel
 from metalsim.cost import Estimate, estimate_run, estimate_to_json
 from metalsim.counters import Counters, LaunchShape, counters_to_json
 from metalsim.errors import InputError
+from metalsim.launchfile import read_launch
 from metalsim.occupancy import find_residency
+from metalsim.report import COUNTED_THREADGROUPS, Surroundings, run_launch
 from metalsim.sampling import choose_threadgroups
 from tests.unit.metalsim.launching import Launcher
 from tests.unit.metalsim.test_cost import counters
@@ -218,3 +221,27 @@ def test_the_page_prints_what_its_example_prints(
     monkeypatch.chdir(tmp_path)
     exec(compile(code[1], str(PAGE), "exec"), {})
     assert capsys.readouterr().out == printed[1]
+
+
+def test_a_launch_of_many_threadgroups_is_counted_from_a_sample(
+    counted: Launcher, quantities: Mapping[str, float], tmp_path: Path
+) -> None:
+    """700 threadgroups of 32, the last of 5 threads: more than are counted one by one, and still exact."""
+    file, launch = tmp_path / "copy.metal", tmp_path / "launch.json"
+    file.write_text(
+        "#include <metal_stdlib>\nkernel void copy(device const float* x [[buffer(0)]], "
+        "device float* out [[buffer(1)]], uint i [[thread_position_in_grid]]) { out[i] = x[i]; }\n",
+        encoding="utf-8",
+    )
+    threads = 699 * 32 + 5
+    buffers = [{"name": name, "role": role, "dtype": "float32", "shape": [threads]} for name, role in
+               (("x", "in"), ("out", "out"))]  # fmt: skip
+    plan = {"grid_threads": [threads, 1, 1], "threadgroup": [32, 1, 1], "buffers": buffers}
+    launch.write_text(json.dumps(plan), encoding="utf-8")
+    report = run_launch(file, read_launch(launch), Surroundings(counted.cache, Limits(), quantities=quantities))
+    assert (report.errors, report.findings) == ((), ())
+    assert report.counters is not None
+    assert report.counters.sampled_threadgroups == COUNTED_THREADGROUPS < report.counters.shape.threadgroups == 700
+    assert report.counters.device_bytes_read == report.counters.device_bytes_written == 4 * threads
+    assert report.estimate is not None
+    assert report.estimate.residency.threads_in_flight == threads
