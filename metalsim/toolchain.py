@@ -243,9 +243,11 @@ class Toolchain:
         with self._cache.workplace() as folder:
             triple = _TARGET.get(platform.machine().lower(), "aarch64-unknown-linux-gnu")
             flags = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *_MODE_FLAGS[mode], *self._machine(), f"-I{_INCLUDE}")
-            flags += (*(_INLINE_FLAGS if inlined else ()), *_undefined(probes=False))
+            flags += _INLINE_FLAGS if inlined else ()
             header, rest = self._precompiled(text, flags)
-            (folder / "kernel.cpp").write_text(rest, encoding="utf-8", errors="replace")
+            # Here, not by flags: those of a precompiled header win.
+            undefined = "".join(f"#undef {name}\n" for name in ("__has_include", *UNDEFINED))
+            (folder / "kernel.cpp").write_text(undefined + rest, encoding="utf-8", errors="replace")
             done = self._run((*flags, *header, "-S", "-emit-llvm", "-o", "kernel.ll", "kernel.cpp"), folder)
             if done.returncode != 0:
                 return CompileFailure(failure_messages(done, (*user_files, "signature")))

@@ -142,6 +142,9 @@ def test_breaking_the_process_is_a_finding(
         '#define JOIN(a, b) a##b\nJOIN(__as, m__)("nop");',
         '#include "/etc/hostname"\nout[0] = x[0];',
         "/*\n*/ #include NAME\nout[0] = x[0];",
+        '#define P(a, b) a##b\n#if P(__has_, include)("/etc/passwd")\n#endif\nout[0] = x[0];',
+        '#define P(a, b) a##b\n#if P(__has_, include)("/no/such/file")\n#endif\nout[0] = x[0];',
+        "out[0] = sizeof(__BASE_FILE__);",
     ],
 )
 def test_bodies_cannot_reach_out_either(runner: IsolatedRunner, cache: Path, source: str) -> None:
