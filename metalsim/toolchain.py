@@ -246,8 +246,8 @@ class Toolchain:
             flags += _INLINE_FLAGS if inlined else ()
             header, rest = self._precompiled(text, flags)
             # Here, not by flags: those of a precompiled header win.
-            undefined = "".join(f"#undef {name}\n" for name in ("__has_include", *UNDEFINED))
-            (folder / "kernel.cpp").write_text(undefined + rest, encoding="utf-8", errors="replace")
+            absent = "".join(f"#undef {name}\n" for name in ("__has_include", *UNDEFINED))
+            (folder / "kernel.cpp").write_text(absent + rest, encoding="utf-8", errors="replace")
             done = self._run((*flags, *header, "-S", "-emit-llvm", "-o", "kernel.ll", "kernel.cpp"), folder)
             if done.returncode != 0:
                 return CompileFailure(failure_messages(done, (*user_files, "signature")))

@@ -225,3 +225,13 @@ def test_compiling_has_a_time_limit(cache: Path) -> None:
     assert isinstance(failure, CompileFailure)
     assert failure.messages == ("compiling took longer than 0.01 s",)
     assert time.monotonic() - started < 10
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metalsim.md").read_text(encoding="utf-8")
+    code = page.partition("## Safety")[2].partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "kernel.metal").write_text(TEXT.replace("T*", "float*").replace("BODY", ""), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(code, "metalsim.md", "exec"), names)
+    np.testing.assert_array_equal(names["result"].outputs["out"], np.full(64, 2, np.float32))
