@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
+from metalsim.chip import ChipModel
 from metalsim.cost import Estimate, estimate_run
 from metalsim.counters import Counters
 from metalsim.dispatch import Bound, Fresh, ReadOnly
@@ -191,9 +192,11 @@ def run_launch(source: Path | BodyFile, plan: LaunchPlan, surroundings: Surround
         surroundings: limits, include folders, cache, the chip's quantities.
 
     Raises:
-        InputError: the launch does not fit the kernel.
+        InputError: the launch does not fit the kernel; a figure of the chip is missing.
         EnvironmentLacking: no compiler, or no process can be started.
     """
+    if surroundings.quantities:
+        ChipModel.from_quantities(surroundings.quantities)  # before any work is done
     with surroundings.runner() as runner:
         bound: _BoundKernel
         if isinstance(source, Path):
