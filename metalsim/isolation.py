@@ -311,12 +311,12 @@ class _Worker:
         self._folder = tempfile.mkdtemp(prefix="metalsim-")
         self._complaints = Path(self._folder) / "complaints"
         program = str(Path(__file__).with_name("worker.py"))
-        paths = json.dumps([str(Path(entry).resolve()) for entry in sys.path if entry])
+        folder, paths = self._folder, json.dumps([str(Path(entry).resolve()) for entry in sys.path if entry])
         try:
             with self._complaints.open("wb") as complaints:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-B", program, paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    stderr=complaints, start_new_session=True, env=_environment(), cwd=self._folder,
+                    [sys.executable, "-I", "-B", program, paths, folder], stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=complaints, start_new_session=True, env=_environment(), cwd=folder,
                 )  # fmt: skip
         except OSError as exc:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The worker process of ``metalsim.isolation``: compiles, and forks a process for each launch.
 
-Run by its path with one argument, the caller's import path as JSON. Questions come in on standard input, answers
-go out on standard output, both as a length and a pickle. No kernel runs in this process.
+Run by its path with two arguments: the caller's import path as JSON, and the worker's own folder. Questions come in on
+standard input, answers go out on standard output, both as a length and a pickle. No kernel runs in this process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import select
+import shutil
 import signal
 import struct
 import sys
@@ -184,4 +185,8 @@ def _be_child(compiled: Compiled, launch: Launch, allowance: Allowance, sending:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        # The caller does it too, unless it was killed.
+        shutil.rmtree(sys.argv[2], ignore_errors=True)

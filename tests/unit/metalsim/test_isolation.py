@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -155,6 +157,32 @@ def test_nothing_is_left_behind(cache: Path, tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.killpg(group, 0)
+
+
+def test_a_killed_caller_leaves_nothing_behind(cache: Path, tmp_path: Path) -> None:
+    script = f"""
+import sys, tempfile
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
+tempfile.tempdir = {str(tmp_path)!r}
+from metalsim.isolation import FileProgram, IsolatedRunner
+with IsolatedRunner() as runner:
+    runner.list_kernels(FileProgram("", ""), cache=Path({str(cache)!r}))
+    print(runner._worker._process.pid, flush=True)
+    input()
+"""
+    command = [sys.executable, "-c", script]
+    caller = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert caller.stdin is not None and caller.stdout is not None
+    worker = int(caller.stdout.readline())
+    caller.kill()
+    caller.communicate()
+    deadline = time.monotonic() + 10
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(worker, 0)
+            time.sleep(0.1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lost_worker_is_replaced(runner: IsolatedRunner, cache: Path) -> None:
