@@ -50,11 +50,13 @@ class BufferName:
         name: as in the kernel's text.
         element_bytes: bytes of an element.
         bytes: of the whole buffer.
+        vector_bytes: bytes of an element as the kernel indexes it, when that is a vector; else 0.
     """
 
     name: str
     element_bytes: int
     bytes: int
+    vector_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,9 @@ class Reporter:
 
     def _race(self, kind: EventKind, event: Event) -> str:
         site = self._sites[event.other_site] if event.other_site < len(self._sites) else None
-        where = f" at {site.place or 'body'} line {site.line}" if site is not None and site.line else ""
+        where = f" at line {site.line}" if site is not None and site.line else ""
+        if where and site is not None and site.place != self._place(event):
+            where = f" at {site.place or 'body'} line {site.line}"
         deeds = f"{_DEED[event.access]} here by {self._geometry.thread(event.thread)}"
         other = f"{_DEED[event.other_access]}{where} by {self._geometry.thread(event.other_thread)}"
         if event.group != event.other_group:
@@ -272,14 +276,23 @@ class Reporter:
             f"with no threadgroup_barrier(mem_flags::{flag}) in between"
         )
 
+    def _place(self, event: Event) -> str:
+        """File of the event's own access."""
+        site = self._sites[event.site] if event.site < len(self._sites) else None
+        return site.place if site is not None else str(event.place, errors="replace")
+
     def _element(self, event: Event) -> str:
+        """What was touched, as the kernel writes it: ``x[3]``, or ``x[3][1]`` for a part of a vector."""
         name = self._region(event)
-        index = event.offset // name.element_bytes
-        return f"{name.name}[{index}]"
+        if not name.vector_bytes or event.kind == EventKind.UNWRITTEN_OUTPUT:
+            return f"{name.name}[{event.offset // name.element_bytes}]"
+        index, rest = divmod(event.offset, name.vector_bytes)
+        part = f"[{rest // name.element_bytes}]" if event.bytes < name.vector_bytes else ""
+        return f"{name.name}[{index}]{part}"
 
     def _extent(self, event: Event) -> str:
         name = self._region(event)
-        return f"its {name.bytes // name.element_bytes} elements"
+        return f"its {name.bytes // (name.vector_bytes or name.element_bytes)} elements"
 
     def _region(self, event: Event) -> BufferName:
         region = int(event.region)

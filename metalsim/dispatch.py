@@ -11,6 +11,7 @@ import numpy as np
 
 from metalsim.abi import MAX_THREADGROUP_ARGUMENT_BYTES, BufferSpec, Role
 from metalsim.checks import BufferName
+from metalsim.elements import read_element
 from metalsim.errors import InputError
 from metalsim.file import CompiledFile, FileParameter
 from metalsim.launch import Array, LaunchOptions, Poison, RunResult, execute, numpy_dtype, prefilled
@@ -53,6 +54,7 @@ class _Table:
         self._arrays: list[Array] = []
         self._roles: list[Role] = []
         parameters = [p for p in compiled.parameters if p.role == "buffer"]
+        self.table_entries = max((p.index + 1 for p in parameters), default=0)
         known = {p.index for p in parameters} | {p.name for p in parameters}
         unknown = [key for key in buffers if key not in known]
         if unknown:
@@ -80,7 +82,11 @@ class _Table:
                 role = Role.CONSTANT
         if role in (Role.OUTPUT, Role.INITIALIZED_OUTPUT):
             self.outputs[parameter.name] = array
-        self.names.append(BufferName(parameter.name, max(array.itemsize, 1), array.nbytes))
+        element = read_element(parameter.kind[:-1])
+        # Of packed or unusual data, the array's own elements are what the user knows.
+        is_vector = element is not None and element.width > 1 and numpy_dtype(element.dtype) == array.dtype
+        vector_bytes = element.bytes if element is not None and is_vector else 0
+        self.names.append(BufferName(parameter.name, max(array.itemsize, 1), array.nbytes, vector_bytes))
         self._arrays.append(array)
         self._roles.append(role)
 

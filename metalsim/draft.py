@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from metalsim.elements import read_element
 from metalsim.file import CompiledFile, FileParameter
 from metalsim.launchfile import BodyFile
 
-_DTYPES = {
-    "float": "float32", "half": "float16", "bfloat": "bfloat16", "bool": "bool", "char": "int8", "uchar": "uint8",
-    "short": "int16", "ushort": "uint16", "int": "int32", "uint": "uint32", "long": "int64", "ulong": "uint64",
-    "size_t": "uint64", "float16_t": "float16", "bfloat16_t": "bfloat16",
-    **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-_ELEMENT = re.compile(r"(?:packed_)?(?:_?atomic[_<])?(?P<name>[a-z]\w*?)(?P<width>[234])?>?")
 _THREADS = 1024
 _THREADGROUP = 256
 _THREADGROUP_BYTES = 4096
@@ -64,13 +57,12 @@ def draft_body(body: BodyFile) -> dict[str, Any]:
 
 def _buffer(parameter: FileParameter, seed: int, remarks: list[str]) -> dict[str, Any]:
     kind = parameter.kind[:-1]
-    match = _ELEMENT.fullmatch(kind)
-    dtype = _DTYPES.get(match["name"]) if match else None
-    if match is None or dtype is None:
+    element = read_element(kind)
+    if element is None:
         remarks.append(f"buffer {parameter.name} holds {kind}: give its bytes as uint8, best from an .npy file")
         return {"name": parameter.name, "role": "in", "dtype": "uint8", "shape": [_STRUCT_BYTES],
                 "fill": {"kind": "zeros"}}  # fmt: skip
-    width = [int(match["width"])] if match["width"] else []
+    dtype, width = element.dtype, [element.width] if element.width > 1 else []
     if parameter.kind.endswith("&"):
         if width:
             return {"name": parameter.name, "role": "in", "dtype": dtype, "shape": width,

@@ -169,6 +169,11 @@ class _Buffers:
         self._arrays.append(array)
         self._roles.append(role)
 
+    @property
+    def table_entries(self) -> int:
+        """Buffers of a generated signature have all indices from 0."""
+        return len(self.names)
+
     def table(self) -> ctypes.Array[BufferSpec]:
         """The C structures."""
         specs = [
@@ -242,6 +247,11 @@ class Bindings(Protocol):
     @property
     def names(self) -> Sequence[BufferName]:
         """Buffers in the table's order."""
+        ...
+
+    @property
+    def table_entries(self) -> int:
+        """Entries that the buffer argument table needs: one more than the largest index."""
         ...
 
     @property
@@ -402,13 +412,13 @@ def execute(
     requested = element_count(threadgroup)
     chosen = _chosen(options.threadgroups, total)
     if threads > MAX_THREADS:
-        findings = limit_findings(limits, threads=requested, threadgroup_bytes=0, buffers=len(buffers.names))
+        findings = limit_findings(limits, threads=requested, threadgroup_bytes=0, buffers=buffers.table_entries)
         return RunResult(buffers.outputs, findings[: options.max_findings], None, total, 0, threads, 0)
 
     launch, events, raw = _observe(compiled, buffers, chosen, Geometry(groups, size), grid, options)
     born = arrivals(buffers.outputs) if compiled.mode == "traced" else {}
     reporter = Reporter(compiled.sites, buffers.names, Geometry(groups, size), born)
     declared = int(launch.threadgroup_bytes)
-    found = limit_findings(limits, threads=requested, threadgroup_bytes=declared, buffers=len(buffers.names))
+    found = limit_findings(limits, threads=requested, threadgroup_bytes=declared, buffers=buffers.table_entries)
     found += reporter.findings(events, options.max_findings)
     return RunResult(buffers.outputs, found[: options.max_findings], raw, total, len(chosen), threads, declared)

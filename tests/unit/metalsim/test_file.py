@@ -356,3 +356,34 @@ def test_a_lone_surrogate_is_a_compile_failure(launch: Launcher) -> None:
     failure = compile_file("// \udcff\n", "k", mode="checked", cache=launch.cache)
     assert isinstance(failure, CompileFailure)
     assert failure.messages == ("kernel.metal:1: not UTF-8",)
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ("x[i + 1]", "x[16], outside its 16 elements"),
+        ("float4(x[i + 1].y)", "x[16][1], outside its 16 elements"),
+    ],
+)
+def test_an_index_counts_in_the_vectors_that_the_kernel_indexes(launch: Launcher, index: str, words: str) -> None:
+    text = f"""#include <metal_stdlib>
+using namespace metal;
+kernel void shift(device const float4* x, device float4* out, uint i [[thread_position_in_grid]]) {{
+  out[i] = {index};
+}}
+"""
+    compiled = compile_file(text, "shift", mode="checked", cache=launch.cache)
+    assert isinstance(compiled, CompiledFile)
+    x = np.zeros((16, 4), np.float32)
+    result = run_file(compiled, {0: x, 1: Fresh("float32", (16, 4))}, grid=(16, 1, 1), threadgroup=(16, 1, 1))
+    (finding,) = result.findings
+    assert (finding.kind, finding.line) == ("out-of-range", 4)
+    assert words in finding.message
+
+
+def test_a_buffer_index_beyond_the_table_is_a_limit(launch: Launcher) -> None:
+    text = "kernel void f(device float* out [[buffer(31)]], uint i [[thread_position_in_grid]]) { out[i] = 0; }"
+    compiled = compile_file(text, "f", mode="checked", cache=launch.cache)
+    assert isinstance(compiled, CompiledFile)
+    result = run_file(compiled, {31: Fresh("float32", (4,))}, grid=(4, 1, 1), threadgroup=(4, 1, 1))
+    assert [(f.kind, f.message) for f in result.findings] == [("limit", "32 buffer arguments; the limit is 31")]
