@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from kgraph.load import package_files, parse_turtle, read_text
-from kgraph.names import CURATED
+from kgraph.load import curated_files, package_files, parse_turtle, read_text
+from kgraph.names import CURATED, PREFIXES
 from kgraph.store import to_graph
 from kx.errors import DataMalformed
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from kgraph.graph import KnowledgeGraph
 
 SHACL = "http://www.w3.org/ns/shacl#"
+Severity = Literal["error", "warning"]
+_DEFINITION = re.compile(r"^(?:<(?P<iri>urn:kx:[^>]+)>|(?P<prefix>[a-z]+):(?P<local>[\w.-]+))\s+a\s+kx:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -28,12 +33,14 @@ class Violation:
         message: the rule it breaks, in words.
         check: name of the shape's property or of the query that found it.
         value: the offending value, or empty.
+        severity: ``error`` makes the graph invalid; a ``warning`` is worth mending.
     """
 
     node: str
     message: str
     check: str
     value: str = ""
+    severity: Severity = "error"
 
 
 def validate(graph: KnowledgeGraph) -> list[Violation]:
@@ -44,7 +51,7 @@ def validate(graph: KnowledgeGraph) -> list[Violation]:
     """
     triples = [triple for name in graph.store.names() if name != CURATED for triple in graph.store.read(name)]
     data = to_graph([*graph.store.read(CURATED), *triples])
-    return check_graph(data)
+    return [*check_graph(data), *check_definitions(curated_files())]
 
 
 def check_graph(data: Graph) -> list[Violation]:
@@ -57,7 +64,7 @@ def check_shapes(data: Graph) -> list[Violation]:
     import pyshacl
     from rdflib import RDF, URIRef
 
-    shapes = parse_turtle(package_files("shapes", ".ttl"))
+    shapes = _shapes()
     _, report, _ = pyshacl.validate(data, shacl_graph=shapes, inference="none", meta_shacl=False)
     found = []
     for result in report.subjects(RDF.type, URIRef(SHACL + "ValidationResult")):
@@ -69,9 +76,39 @@ def check_shapes(data: Graph) -> list[Violation]:
                 message=str(report.value(result, URIRef(SHACL + "resultMessage"))),
                 check=str(path) if path is not None else "shape",
                 value="" if value is None else str(value),
+                severity=_severity(str(report.value(result, URIRef(SHACL + "resultSeverity")))),
             )
         )
     return sorted(found, key=lambda violation: (violation.node, violation.check, violation.message, violation.value))
+
+
+@cache
+def _shapes() -> Graph:
+    return parse_turtle(package_files("shapes", ".ttl"))
+
+
+def _severity(iri: str) -> Severity:
+    return "error" if iri == SHACL + "Violation" else "warning"
+
+
+def check_definitions(files: Iterable[Path]) -> list[Violation]:
+    """Nodes that two Turtle files describe: merged, they would have the properties of both.
+
+    A description is a line that begins with the node and ``a kx:``, as all files are written.
+
+    Raises:
+        FileUnreadable: a file cannot be read.
+    """
+    places: dict[str, list[str]] = {}
+    for path in files:
+        for match in _DEFINITION.finditer(read_text(path)):
+            iri = match["iri"] or PREFIXES.get(match["prefix"], f"{match['prefix']}:") + match["local"]
+            places.setdefault(iri, []).append(path.name)
+    return [
+        Violation(iri, f"A node is described once. Here: in {' and in '.join(names)}.", "repeated-definition")
+        for iri, names in sorted(places.items())
+        if len(names) > 1
+    ]
 
 
 def check_queries(data: Graph) -> list[Violation]:
@@ -85,15 +122,18 @@ def check_queries(data: Graph) -> list[Violation]:
             rows = list(data.query(text))
         except ParseException as error:
             raise DataMalformed(f"{path}: not a SPARQL query ({error})", "mend the query") from error
-        principle = query_header(path)["Principle"]
+        header = query_header(path)
+        principle = header["Principle"]
         rule = principle[0].upper() + principle[1:]
         for row in rows:
-            found.append(Violation(str(row[0]), f"{rule} Here: {row[1]}.", path.stem))  # type: ignore[index]
+            message = f"{rule} Here: {row[1]}."  # type: ignore[index]
+            severity: Severity = "warning" if header.get("Severity") == "warning" else "error"
+            found.append(Violation(str(row[0]), message, path.stem, severity=severity))  # type: ignore[index]
     return found
 
 
 def query_header(path: Path) -> dict[str, str]:
-    """Problem, principle and solution that head a query file.
+    """Problem, principle and solution that head a query file, and the severity where it is no error.
 
     Raises:
         DataMalformed: one of them is missing.

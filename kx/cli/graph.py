@@ -61,18 +61,22 @@ def show(node: str, as_json: bool) -> None:
 @graph.command()
 @json_option
 def validate(as_json: bool) -> None:
-    """Check the graph against its shapes; exits with 1 when it breaks one."""
+    """Check the graph against its shapes and queries; exits with 1 when it breaks one.
+
+    Warnings are told and leave the graph valid.
+    """
     from kgraph.validate import validate as find_violations
 
     violations = find_violations(_open())
+    valid = all(violation.severity == "warning" for violation in violations)
     if as_json:
-        print_json({"valid": not violations, "violations": [asdict(violation) for violation in violations]})
+        print_json({"valid": valid, "violations": [asdict(violation) for violation in violations]})
     elif violations:
         columns = list(asdict(violations[0]))
         print_table(columns, [[_short(value) for value in asdict(v).values()] for v in violations])
-    else:
+    if valid and not as_json:
         print_text("the graph is valid")
-    if violations:
+    if not valid:
         click.get_current_context().exit(_ANSWER_IS_NO)
 
 

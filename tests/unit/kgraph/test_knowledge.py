@@ -68,7 +68,7 @@ def test_concepts_without_an_apple_form_fit_nothing(curated):
 
 def test_the_hard_limits_bind_every_apple_chip(curated):
     for chip in curated.chips():
-        if chip.slug == "h100-sxm":
+        if "metal" not in curated.scopes_of(chip.slug):
             continue
         limits = {c.quantity: c.value for c in curated.constraints(curated.scopes_of(chip.slug))}
         assert limits["threadgroup-memory-bytes"] == 32768
@@ -76,7 +76,8 @@ def test_the_hard_limits_bind_every_apple_chip(curated):
         assert limits["simd-width"] == 32
         assert limits["buffer-arguments"] == 31
         assert limits["matrix-tile"] == 8
-        assert limits["grid-over-threads"] == 1
+        if "mlx" in curated.scopes_of(chip.slug):
+            assert limits["grid-over-threads"] == 1
 
 
 def test_constraints_are_those_of_the_named_scopes(curated):
@@ -84,14 +85,58 @@ def test_constraints_are_those_of_the_named_scopes(curated):
     assert not [c for c in curated.constraints(["metal"]) if c.scope != "metal"]
 
 
-def test_chips_state_the_same_quantities(curated):
-    apple = [chip for chip in curated.chips() if chip.slug != "h100-sxm"]
-    assert {chip.slug for chip in apple} == {"m1", "m1-max", "m3-max", "m4-max", "m5-max"}
-    shared = set.intersection(*(set(chip.quantities) for chip in apple))
-    for chip in apple:
+def test_chips_that_can_be_estimated_state_the_same_quantities(curated):
+    complete = [chip for chip in curated.chips() if "l1-latency" in chip.quantities]
+    assert {chip.slug for chip in complete} == {"m1", "m1-max", "m3-max", "m4-max", "m5-max"}
+    shared = set.intersection(*(set(chip.quantities) for chip in complete))
+    for chip in complete:
         assert set(chip.quantities) - shared <= {"matrix-float16-rate", "float16-rate"}
-        assert all(quantity.unit and quantity.source.title for quantity in chip.quantities.values())
     assert len(shared) > 80
+
+
+def test_every_chip_from_m1_to_m5_is_there_with_its_figures(curated):
+    chips = {chip.slug: chip for chip in curated.chips()}
+    assert len(chips) == 43
+    core = {"gpu-cores", "memory-bandwidth", "gpu-clock", "float32-rate"}
+    for chip in chips.values():
+        if chip.slug != "a19-5-core":
+            assert core <= set(chip.quantities), chip.slug
+        assert all(
+            quantity.unit and quantity.source.title and quantity.confidence for quantity in chip.quantities.values()
+        )
+    families = {"m1": "apple7", "m2": "apple8", "m3": "apple9", "m4": "apple9", "m5": "apple10"}
+    for slug, chip in chips.items():
+        assert families.get(slug[:2], chip.family) == chip.family, slug
+
+
+def test_what_nobody_measured_is_unknown(curated):
+    assert "slc-bytes" not in curated.chip("m3").quantities
+    assert "matrix-float16-rate" not in curated.chip("m4-pro").quantities
+    assert curated.chip("m5-ultra").quantities["matrix-float16-rate"].confidence == "estimate"
+
+
+def test_rates_follow_from_cores_and_clock(curated):
+    """256 FLOP per core and cycle: a mistyped figure breaks the product."""
+    for chip in curated.chips():
+        if chip.family.startswith("apple") and "float32-rate" in chip.quantities:
+            figures = {name: quantity.value for name, quantity in chip.quantities.items()}
+            product = figures["gpu-cores"] * 256 * figures["gpu-clock"] / 1e3
+            assert figures["float32-rate"] == pytest.approx(product, rel=0.005), chip.slug
+
+
+def test_kernels_see_no_limit_of_the_host_side(curated):
+    """A specification for a kernel holds what its text can break, not what only the host can."""
+    quantities = {limit.quantity for limit in curated.constraints(curated.scopes_of("m1-max"))}
+    assert "grid-extent-threads" in quantities
+    assert not quantities & {"residency-sets", "warm-up-time", "fast-exp-ulp-beyond-twice-argument"}
+    assert {limit.quantity for limit in curated.constraints(["metal-host-api"])} >= {"residency-sets", "fences"}
+
+
+def test_features_say_which_family_has_them(curated):
+    gates = {limit.scope: limit.value for limit in curated.constraints() if limit.quantity == "apple-gpu-family"}
+    assert gates["simd-shift-and-fill"] == 8
+    assert gates["simdgroup-matrix"] == 7
+    assert gates["ulong-atomics"] == 9
 
 
 def test_known_figures_of_chips(curated):
@@ -99,7 +144,11 @@ def test_known_figures_of_chips(curated):
     assert (m1_max["gpu-cores"].value, m1_max["gpu-cores"].unit) == (32, "cores")
     assert m1_max["memory-bandwidth"].value == pytest.approx(409.6)
     assert curated.chip("m3-max").quantities["memory-bandwidth"].value == pytest.approx(409.6)
+    assert curated.chip("m3-max-30-core").quantities["memory-bandwidth"].value == pytest.approx(307.2)
+    assert curated.chip("m5-ultra").quantities["memory-bandwidth"].value == 1228
     assert curated.chip("h100-sxm").quantities["memory-bandwidth"].value == 3350
+    assert curated.chip("h200-sxm").quantities["memory-bandwidth"].value == 4800
+    assert curated.chip("a100-sxm-40gb").quantities["memory-bandwidth"].value == 1555
 
 
 def test_an_unknown_chip_names_its_neighbours(curated):

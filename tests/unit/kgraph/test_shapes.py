@@ -2,83 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from rdflib import RDF, Graph, Literal, URIRef
+from rdflib import RDF, Graph, URIRef
 
 from kgraph.load import package_files, parse_turtle
-from kgraph.names import PREFIXES
 from kgraph.validate import check_queries, check_shapes
-
-VALID = (
-    "".join(f"@prefix {prefix}: <{iri}> .\n" for prefix, iri in PREFIXES.items())
-    + """
-class:scan a kx:KernelClass ; skos:notation "scan" ; skos:definition "Prefix operations." .
-concept:a a kx:Concept ; skos:notation "a" ; skos:prefLabel "A" ; skos:definition "Does a." ; kx:family "memory" ;
-    kx:serves class:scan ; kx:addresses "latency" ; kx:difficulty 1 ; kx:memoryBandwidthImpact 1 ;
-    kx:registerPressureImpact 5 ; kx:computeFitImpact 10 ; kx:requires concept:b ; kx:enables concept:b .
-concept:b a kx:Concept ; skos:notation "b" ; skos:prefLabel "B" ; skos:definition "Does b." ; kx:family "compute" ;
-    kx:serves class:scan ; kx:addresses "compute" ; kx:difficulty 5 ; kx:memoryBandwidthImpact 0 ;
-    kx:registerPressureImpact 5 ; kx:computeFitImpact 0 .
-cuda:p a kx:Primitive ; skos:prefLabel "p" ; kx:platform platform:cuda ; kx:token "p" ;
-    kx:realizes concept:a, concept:b .
-cuda:r a kx:Primitive ; skos:prefLabel "r" ; kx:platform platform:cuda ; kx:token "r" .
-metal:q a kx:Primitive ; skos:prefLabel "q" ; kx:platform platform:metal ; skos:altLabel "q" .
-source:s a kx:Source ; dct:title "A document" ; kx:address <https://example.org/> .
-limit:l a kx:Constraint ; skos:prefLabel "At most 1" ; kx:quantity "buffer-arguments" ;
-    kx:comparison "<=" ; kx:value 1 ; kx:unit "entries" ; kx:scope platform:metal ; dct:source source:s .
-map:m a kx:Mapping ; kx:from cuda:p ; kx:to metal:q ; kx:relation skos:exactMatch ; kx:rationale "Same." ;
-    kx:advice "Write q." ; kx:pitfall "None known." ; dct:source source:s ; kx:confidence 0.5 ; kx:basis "read" ;
-    kx:status "corrected" ; kx:constrainedBy limit:l .
-map:c a kx:Mapping ; kx:from cuda:p ; kx:to metal:q ; kx:relation skos:closeMatch ; kx:rationale "They say." ;
-    kx:advice "Write q." ; dct:source source:s ; kx:confidence 0.1 ; kx:basis "said" ; kx:status "claimed" ;
-    kx:correctedBy map:m .
-<urn:kx:quantity-kind:gpu-cores> a kx:QuantityKind ; skos:notation "gpu-cores" ; kx:unit "cores" .
-quantity:x a kx:Quantity ; kx:quantity "gpu-cores" ; kx:value 8 ; kx:unit "cores" ; kx:basis "read" ;
-    dct:source source:s .
-chip:m1 a kx:Chip ; skos:prefLabel "M1" ; kx:platform platform:metal ; kx:gpuFamily gpu:apple7 ;
-    kx:hasQuantity quantity:x .
-pattern:t a kx:Pattern ; skos:prefLabel "T" ; skos:definition "Do t." ; kx:sketch "t();" ; kx:about concept:a ;
-    dct:source source:s .
-assertion:e a kx:Assertion ; skos:prefLabel "E" ; skos:definition "e holds." ; kx:holdsFor class:scan ; kx:check "e" ;
-    dct:source source:s .
-<urn:kx:file:f> a kx:SourceFile ; kx:path "f.cu" ; kx:root "/b" ; kx:sha256 "%s" .
-<urn:kx:file:f:reading> a prov:Activity .
-<urn:kx:file:f:evidence:0> a kx:Evidence ; kx:concept concept:a ; kx:inFile <urn:kx:file:f> ; kx:firstLine 2 ;
-    kx:lastLine 3 ; kx:detector "d@1" ; kx:confidence 0.5 ; prov:wasGeneratedBy <urn:kx:file:f:reading> .
-<urn:kx:file:f:use:0> a kx:PrimitiveUse ; kx:primitive cuda:p ; kx:inFile <urn:kx:file:f> ; kx:line 2 .
-<urn:kx:observation:o> a kx:Observation ; kx:concept concept:a ; kx:run "r" ; kx:task "t" ; kx:outcome "Scored" ;
-    kx:timing "estimated" ; kx:ratio 1.5 .
-"""
-    % ("0" * 64)
-)
-
-
-def iri(name: str) -> URIRef:
-    prefix, _, local = name.partition(":")
-    return URIRef(PREFIXES[prefix] + local if prefix in PREFIXES else name)
-
-
-Fault = Callable[[Graph], object]
-
-
-def drop(node: str, path: str) -> Fault:
-    return lambda graph: graph.remove((iri(node), iri(path), None))
-
-
-def put(node: str, path: str, value: object) -> Fault:
-    """Replace the values of a property."""
-    term = iri(value) if isinstance(value, str) and value.partition(":")[0] in {*PREFIXES, "urn"} else Literal(value)
-    return lambda graph: graph.set((iri(node), iri(path), term))
-
-
-def add(node: str, path: str, value: str) -> Fault:
-    """Give a property one more value."""
-    return lambda graph: graph.add((iri(node), iri(path), Literal(value)))
-
+from tests.unit.kgraph.valid_graph import Fault, add, drop, iri, put, valid_graph
 
 FILE, EVIDENCE, USE, SEEN = "urn:kx:file:f", "urn:kx:file:f:evidence:0", "urn:kx:file:f:use:0", "urn:kx:observation:o"
+KIND = "urn:kx:quantity-kind:gpu-cores"
 FAULTS: list[tuple[Fault, str]] = [
     (
         put("concept:a", "skos:notation", "Not A Slug"),
@@ -135,8 +67,24 @@ FAULTS: list[tuple[Fault, str]] = [
     (put("limit:l", "kx:comparison", "about"), "A constraint's comparison is <=, <, =, >=, > or multiple-of."),
     (put("limit:l", "kx:value", "many"), "A constraint has one number."),
     (drop("limit:l", "kx:unit"), "A constraint has a unit (1 for a pure number)."),
-    (put("limit:l", "kx:scope", "concept:a"), "A constraint holds for one platform, GPU family or chip of the graph."),
+    (
+        put("limit:l", "kx:scope", "concept:a"),
+        "A constraint holds for one platform, GPU family, chip, feature or aspect of the graph.",
+    ),
+    (drop("limit:l", "kx:basis"), "A constraint says what the trust in it rests on."),
     (drop("limit:l", "dct:source"), "A constraint names its source."),
+    (drop("fact:f", "skos:prefLabel"), "A fact is told in one sentence."),
+    (put("fact:f", "kx:scope", "concept:a"), "A fact holds for one scope of the graph."),
+    (drop("fact:f", "kx:basis"), "A fact says what the trust in it rests on."),
+    (put("fact:f", "kx:confidence", 2), "A fact's confidence is a number from 0 to 1."),
+    (drop("fact:f", "dct:source"), "A fact names its source."),
+    (drop("feature:g", "skos:prefLabel"), "A feature has one label."),
+    (put("feature:g", "kx:covers", "concept:a"), "A feature covers primitives of the graph."),
+    (drop("aspect:h", "skos:prefLabel"), "An aspect has one label."),
+    (drop("aspect:h", "kx:platform"), "An aspect is one of a platform of the graph."),
+    (put(KIND, "skos:notation", "GPU Cores"), "A kind of quantity has one slug."),
+    (drop(KIND, "skos:definition"), "A kind of quantity has one definition."),
+    (drop(KIND, "kx:unit"), "A kind of quantity has one unit."),
     (drop("chip:m1", "skos:prefLabel"), "A chip has one label."),
     (drop("chip:m1", "kx:platform"), "A chip runs at least one platform of the graph."),
     (drop("chip:m1", "kx:gpuFamily"), "A chip has one GPU family of the graph."),
@@ -149,6 +97,7 @@ FAULTS: list[tuple[Fault, str]] = [
     (drop("pattern:t", "skos:prefLabel"), "A pattern has one label."),
     (drop("pattern:t", "skos:definition"), "A pattern is told in words."),
     (put("pattern:t", "kx:sketch", ""), "A pattern has at most one sketch."),
+    (drop("pattern:t", "kx:sketch"), "A pattern shows a sketch in Metal."),
     (drop("pattern:t", "kx:about"), "A pattern is about concepts of the graph."),
     (drop("pattern:t", "dct:source"), "A pattern names its source."),
     (drop("assertion:e", "skos:prefLabel"), "An assertion has one label."),
@@ -196,13 +145,15 @@ QUERY_FAULTS: list[tuple[Fault, str]] = [
     (drop("map:m", "kx:to"), "match-without-target"),
     (put("quantity:x", "kx:unit", "GHz"), "quantity-unit"),
     (put("quantity:x", "kx:quantity", "unheard-of"), "quantity-unit"),
+    (put("limit:l", "kx:unit", "B"), "quantity-unit"),
+    (add("limit:l", "kx:comparison", ">="), "functional-property"),
     (lambda graph: graph.add((iri("source:lonely"), RDF.type, iri("kx:Source"))), "unused-source"),
 ]
 
 
 @pytest.fixture
 def valid() -> Graph:
-    return parse_turtle(package_files("ontology", ".ttl")).parse(data=VALID, format="turtle")
+    return valid_graph()
 
 
 def test_a_valid_graph_passes(valid):
