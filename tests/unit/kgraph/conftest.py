@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,19 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> KnowledgeGraph:
     return KnowledgeGraph.open(Home(tmp_path_factory.mktemp("home")))
 
 
+@pytest.fixture(scope="session")
+def parsed(curated: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that holds the curated files parsed."""
+    curated.concepts()
+    return Home(next(tmp_path_factory.getbasetemp().glob("home*"))).cache
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "kx")
+def home(tmp_path: Path, parsed: Path) -> Home:
+    """A fresh data folder; only the curated files are parsed already."""
+    made = Home(tmp_path / "kx")
+    shutil.copytree(parsed, made.cache)
+    return made
 
 
 @pytest.fixture
