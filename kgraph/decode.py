@@ -95,6 +95,7 @@ class GraphReader:
                 unit=index.text(iri, schema("unit")),
                 scope=slug_of(index.node(iri, schema("scope"))),
                 sources=self.sources(iri),
+                concepts=self._slugs(iri, "about"),
             )
         return self._constraints[iri]
 
@@ -109,6 +110,7 @@ class GraphReader:
                 tokens=index.texts(iri, schema("token")) + index.texts(iri, skos("altLabel")),
                 concepts=self._slugs(iri, "realizes"),
                 definition=index.text(iri, skos("definition"), ""),
+                families=self._slugs(iri, "appliesOn"),
             )
         return self._primitives[iri]
 
@@ -135,6 +137,8 @@ class GraphReader:
                 confidence=index.number(iri, schema("confidence")),
                 status=_status(iri, index.text(iri, schema("status"))),
                 corrected_by=corrected_by[0] if corrected_by else "",
+                beside=self._slugs(iri, "about"),
+                kernel_classes=self._slugs(iri, "appliesTo"),
             )
         return self._mappings[iri]
 

@@ -24,7 +24,7 @@ from kgraph.model import (
     Pattern,
     Primitive,
 )
-from kgraph.names import CURATED, OBSERVATIONS, PREFIXES, schema
+from kgraph.names import CURATED, OBSERVATIONS, PREFIXES, schema, skos
 from kgraph.records import (
     SourceRecord,
     observation_iri,
@@ -132,6 +132,33 @@ class KnowledgeGraph:
     def tasks(self) -> tuple[KernelTask, ...]:
         """Kernels that people ask for by name, by slug."""
         return tuple(map(self.reader.task, self._instances("Task")))
+
+    def target(self, name: str) -> KernelTask:
+        """The task of that name, or a kernel class taken as one, with every concept that serves it.
+
+        Case, hyphens and underscores do not matter.
+
+        Raises:
+            UnknownName: neither a task nor a kernel class has this name; the hint names near ones.
+        """
+        index = self.reader.index
+        known = {task.slug: task for task in self.tasks()}
+        for slug in self.kernel_classes():
+            iri = PREFIXES["class"] + slug
+            serving = tuple(concept.slug for concept in self.concepts_for_class(slug))
+            label, definition = index.text(iri, skos("prefLabel")), index.text(iri, skos("definition"))
+            known.setdefault(slug, KernelTask(slug, iri, label, definition, slug, serving))
+        spelled = {slug.replace("-", "_"): slug for slug in known}
+        plain = name.strip().lower().replace("-", "_")
+        return _named(known, spelled.get(plain, name), "kernel")
+
+    def told_figures(self) -> tuple[str, ...]:
+        """Slugs of the figures of a chip that a specification tells."""
+        return tuple(
+            slug_of(kind)
+            for node in self._instances("FigureList")
+            for kind in self.reader.index.nodes(node, schema("tells"))
+        )
 
     def primitives(self, platform: str = "") -> tuple[Primitive, ...]:
         """Primitives, of one platform (``cuda``, ``metal``, ``mlx``) or of all."""

@@ -42,6 +42,7 @@ class Constraint:
         unit: unit of ``value`` (``B``, ``threads``, ``lanes``, ``entries``, ``elements``, ``1``).
         scope: slug of the platform, GPU family or chip it holds for (``metal``, ``apple9``, ``m1-max``).
         sources: at least one.
+        concepts: slugs of the concepts whose kernels alone it concerns; empty for every kernel.
     """
 
     iri: str
@@ -52,6 +53,7 @@ class Constraint:
     unit: str
     scope: str
     sources: tuple[Source, ...]
+    concepts: tuple[str, ...] = ()
 
     def holds(self, observed: float) -> bool:
         """Whether ``observed`` (in ``unit``) satisfies the constraint."""
@@ -77,6 +79,7 @@ class Primitive:
         tokens: spellings by which source code (or a user's question) shows it.
         concepts: slugs of the concepts it realizes.
         definition: one sentence.
+        families: GPU families that have the hardware for it; empty for all of the platform's.
     """
 
     iri: str
@@ -85,6 +88,7 @@ class Primitive:
     tokens: tuple[str, ...]
     concepts: tuple[str, ...]
     definition: str = ""
+    families: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ class Mapping:
         confidence: 0 to 1.
         status: ``claimed``, ``confirmed`` or ``corrected``.
         corrected_by: IRI of the mapping that corrects this one, or empty.
+        beside: slugs of further concepts beside which alone it is of use.
+        kernel_classes: slugs of the only classes in which it is of use; empty for all.
     """
 
     iri: str
@@ -116,6 +122,8 @@ class Mapping:
     confidence: float
     status: Status
     corrected_by: str = ""
+    beside: tuple[str, ...] = ()
+    kernel_classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

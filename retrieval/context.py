@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import TypeVar
 
 import jinja2
@@ -16,10 +13,11 @@ from kgraph.model import Evidence, Mapping, Observation, Pattern
 from kx.errors import DataMalformed
 from retrieval.model import Context
 from retrieval.ranking import Retriever
+from retrieval.rendering import TEMPLATES as _TEMPLATES
+from retrieval.rendering import estimate_tokens
+from retrieval.rendering import template_environment as _environment
 
 TEMPLATE = "context.md.j2"
-CHARACTERS_PER_TOKEN = 4
-_TEMPLATES = Path(__file__).parent / "templates"
 _RETRIEVED = 20
 _EVIDENCE_PER_CONCEPT = 3
 _CUT_FIRST_TO_LAST = ("observations", "evidence", "assertions", "patterns", "mappings")
@@ -89,11 +87,6 @@ def _collect_observations(graph: KnowledgeGraph, slugs: Sequence[str], chip: str
     return tuple(sorted(found, key=lambda observation: observation.chip != chip))
 
 
-def estimate_tokens(text: str) -> int:
-    """Tokens of ``text``, estimated as a quarter of its characters, rounded up; no tokenizer is asked."""
-    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
-
-
 def render_context(context: Context, budget_tokens: int) -> str:
     """Text of a context for a prompt or a person, in Markdown.
 
@@ -133,23 +126,6 @@ def _render_first(context: Context, count: int, budget_tokens: int) -> str:
             left_out[name] = len(items) - count
         count = max(count - len(items), 0)
     return _render(replace(context, **kept), budget_tokens, left_out)  # type: ignore[arg-type]
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    environment.filters["sentence"] = _as_sentence
-    environment.filters["figure"] = "{:.6g}".format
-    return environment
-
-
-def _as_sentence(text: str) -> str:
-    trimmed = text.strip()
-    return trimmed if trimmed.endswith((".", "!", "?")) else f"{trimmed}."
 
 
 def _render(context: Context, budget_tokens: int, left_out: dict[str, int]) -> str:

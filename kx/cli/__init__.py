@@ -41,6 +41,9 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
         "ingest": LazyCommand("kx.cli.ingest:ingest", "Read CUDA sources into the graph and the index."),
         "map": LazyCommand("kx.cli.map:map_term", "Show what a CUDA name becomes on Metal or MLX."),
         "query": LazyCommand("kx.cli.query:query", "Find what the graph knows about a question in words."),
+        "spec": LazyCommand(
+            "kx.cli.spec:spec", "Write the specification of a kernel on a chip, for a person or a prompt."
+        ),
         "graph": LazyCommand("kx.cli.graph:graph", "Look into the knowledge graph."),
         "search": LazyCommand("kx.cli.search:search", "Search for a fast kernel, starting from a naive one."),
         "resume": LazyCommand("kx.cli.search:resume", "Go on with a search that was stopped or killed."),

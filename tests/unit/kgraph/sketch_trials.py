@@ -466,6 +466,15 @@ LOADS = {
         {"out": np.array([x.sum()])},
         threads=1,
     ),
+    "coherent-exchange": Trial(
+        "publish((device float*)&out[1], &out[0], 2.5f);"
+        " atomic_store_explicit(&out[2], uint(arrived(&out[0])), memory_order_relaxed);",
+        {},
+        {"out": np.array([1, np.float32(2.5).view(np.uint32), 1], dtype=np.uint32)},
+        threads=1,
+        tolerance=0,
+        init_value=0,
+    ),
     "functions-by-name": Trial(
         _TID + "out[i] = weight(x[i], 1.0f, 0.5f) + inverse_norm(x[i], 1e-5f);",
         {"x": (x := _floats(32))},
