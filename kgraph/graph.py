@@ -150,7 +150,7 @@ class KnowledgeGraph:
             known.setdefault(slug, KernelTask(slug, iri, label, definition, slug, serving))
         spelled = {slug.replace("-", "_"): slug for slug in known}
         plain = name.strip().lower().replace("-", "_")
-        return _named(known, spelled.get(plain, name), "kernel")
+        return _named(known, name if name in known else spelled.get(plain, name), "kernel")
 
     def told_figures(self) -> tuple[str, ...]:
         """Slugs of the figures of a chip that a specification tells."""

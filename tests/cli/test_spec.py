@@ -150,6 +150,12 @@ def test_hyphens_and_case_do_not_matter(kx: Kx) -> None:
     assert kx("spec", "--kernel", "Mamba-Scan", "--chip", "m1-max").stdout == kx(*MAMBA).stdout
 
 
+def test_a_task_and_a_class_that_differ_by_a_hyphen_are_told_apart(home) -> None:
+    graph = KnowledgeGraph.open(Home(home))
+    assert graph.target("quantized_gemv").iri == "urn:kx:task:quantized_gemv"
+    assert graph.target("quantized-gemv").iri == "urn:kx:kernel-class:quantized-gemv"
+
+
 def test_without_a_chip_it_says_what_to_name(kx: Kx, monkeypatch: pytest.MonkeyPatch) -> None:
     result = kx("spec", "--kernel", "attention")
     assert result.exit_code == 2
