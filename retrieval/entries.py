@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kgraph.facts import Fact, facts
 from kgraph.graph import KnowledgeGraph
 from kgraph.model import Assertion, Concept, Constraint, Evidence, Mapping, Pattern, Primitive
 from kgraph.names import file_iri
@@ -36,7 +37,7 @@ def synchronize(graph: KnowledgeGraph, index: Index) -> bool:
 
 
 def curated_entries(graph: KnowledgeGraph) -> list[Entry]:
-    """Entries of the curated knowledge: concepts, primitives, mappings, constraints, patterns, assertions."""
+    """Entries of the curated knowledge: concepts, primitives, mappings, constraints, facts, patterns, assertions."""
     shown_by: dict[str, list[str]] = {}
     for primitive in graph.primitives("cuda"):
         for slug in primitive.concepts:
@@ -46,6 +47,7 @@ def curated_entries(graph: KnowledgeGraph) -> list[Entry]:
         *map(_primitive_entry, graph.primitives()),
         *map(_mapping_entry, graph.mappings()),
         *map(_constraint_entry, graph.constraints()),
+        *map(_fact_entry, facts(graph)),
         *map(_pattern_entry, graph.patterns()),
         *map(_assertion_entry, graph.assertions()),
     ]
@@ -115,6 +117,16 @@ def _constraint_entry(constraint: Constraint) -> Entry:
         _listing("Source", [source.title for source in constraint.sources]),
     )
     return Entry(constraint.iri, "constraint", constraint.label, text, CURATED)
+
+
+def _fact_entry(fact: Fact) -> Entry:
+    text = _sentences(
+        fact.advice,
+        f"Holds for {fact.scope}",
+        f"Trust: {fact.basis}",
+        _listing("Source", [source.title for source in fact.sources]),
+    )
+    return Entry(fact.iri, "fact", fact.statement, text, CURATED)
 
 
 def _pattern_entry(pattern: Pattern) -> Entry:

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from kgraph.model import Assertion, Constraint, Evidence, Mapping, Observation, Pattern
 
-EntryKind = Literal["concept", "primitive", "mapping", "constraint", "pattern", "assertion", "kernel", "evidence"]
+EntryKind = Literal[
+    "concept", "primitive", "mapping", "constraint", "fact", "pattern", "assertion", "kernel", "evidence"
+]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from kgraph.facts import facts
 from kgraph.load import curated_files, package_files
 from kgraph.validate import query_header
 from kx.errors import UnknownName
@@ -15,6 +16,7 @@ SCAN = {
     "vectorized-access", "register-tiling", "fused-epilogue", "shared-memory-tiling", "loop-unrolling",
     "boundary-predication", "mixed-precision-accumulation", "compile-time-specialization",
 }  # fmt: skip
+UNSHARED = {"matrix-float16-rate", "float16-rate", "max-buffer-bytes", "max-threadgroup-bytes-queried"}
 NOT_SCAN = {"tensor-core-mma", "online-softmax", "warpgroup-mma", "paged-kv-cache", "async-copy"}
 
 
@@ -86,7 +88,7 @@ def test_chips_that_can_be_estimated_state_the_same_quantities(curated):
     assert {chip.slug for chip in complete} == {"m1", "m1-max", "m3-max", "m4-max", "m5-max"}
     shared = set.intersection(*(set(chip.quantities) for chip in complete))
     for chip in complete:
-        assert set(chip.quantities) - shared <= {"matrix-float16-rate", "float16-rate"}
+        assert set(chip.quantities) - shared <= UNSHARED
     assert len(shared) > 80
 
 
@@ -126,6 +128,28 @@ def test_kernels_see_no_limit_of_the_host_side(curated):
     assert "grid-extent-threads" in quantities
     assert not quantities & {"residency-sets", "warm-up-time", "fast-exp-ulp-beyond-twice-argument"}
     assert {limit.quantity for limit in curated.constraints(["metal-host-api"])} >= {"residency-sets", "fences"}
+
+
+def test_facts_of_a_scope_say_what_follows(curated):
+    timing = facts(curated, ["mlx-timing"])
+    assert len(timing) >= 12
+    assert {fact.scope for fact in timing} == {"mlx-timing"}
+    assert any("fresh" in fact.advice or "anew" in fact.advice for fact in timing)
+    for fact in facts(curated):
+        assert fact.statement and fact.sources and 0 < fact.confidence < 1, fact.iri
+        inferred = "inferred" in fact.basis
+        assert not inferred or fact.confidence <= 0.4, fact.iri
+
+
+def test_the_three_claims_stay_beside_what_corrects_them(curated):
+    claims = {m.iri.rpartition(":")[2]: m for m in curated.mappings() if m.status == "claimed"}
+    by_iri = {mapping.iri: mapping for mapping in curated.mappings()}
+    for name in (
+        "claim-warp-reduce-to-matrix-multiply", "claim-shared-memory-48-versus-32", "claim-bandwidth-3350-versus-400",
+    ):  # fmt: skip
+        correction = by_iri[claims[name].corrected_by]
+        assert correction.status == "corrected"
+        assert correction.confidence > 0.7 > 0.3 > claims[name].confidence
 
 
 def test_features_say_which_family_has_them(curated):

@@ -186,3 +186,39 @@ def test_primitive_of_reads_full_mnemonics(curated):
 def test_normalized_keeps_the_chevrons():
     assert normalized("<<<grid, block>>>") == "<<<grid, block>>>"
     assert normalized("atomicAdd(&x, 1)") == "atomicadd"
+
+
+@pytest.mark.parametrize(
+    ("term", "target"),
+    [
+        ("curand_uniform", "counter-based random numbers in the kernel"),
+        ("cudnn", "mx.conv_general, mx.conv2d"),
+        ("ncclAllReduce", "mx.distributed"),
+        ("triton", "mx.fast.metal_kernel"),
+        ("tl.dot", "simdgroup_multiply_accumulate"),
+        ("__noinline__", "__attribute__((noinline))"),
+        ("cute", "tiles by index functions of your own"),
+        ("cute::make_layout", "tiles by index functions of your own"),
+        ("__activemask()", "simd_active_threads_mask"),
+        ("__reduce_xor_sync", "simd_and, simd_or, simd_xor"),
+        ("cg::tiled_partition<4>", "quad_sum, quad_shuffle_xor"),
+    ],
+)
+def test_libraries_and_rarer_words_are_known(curated, term, target):
+    found = best(curated, term).target
+    assert found is not None
+    assert found.label == target
+
+
+@pytest.mark.parametrize(
+    "term", ["__nanosleep", "L2 cache", "persisting", "distributed shared memory", "setmaxnreg.inc"]
+)
+def test_what_metal_lacks_is_said_with_what_to_do(curated, term):
+    mapping = best(curated, term)
+    assert mapping.relation == "none"
+    assert mapping.advice
+
+
+def test_cute_is_no_bulk_copy(curated):
+    """It was found by the prefix of cuTensorMapEncodeTiled."""
+    assert {mapping.origin.label for mapping in curated.lookup("cute").mappings} == {"CuTe layouts, tensors and copies"}

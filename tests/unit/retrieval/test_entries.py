@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kgraph.facts import facts
 from kgraph.graph import KnowledgeGraph
 from kgraph.model import Evidence
 from kgraph.names import file_iri
@@ -30,6 +31,7 @@ def test_curated_entries_cover_every_node_once(curated_graph: KnowledgeGraph) ->
     assert len(by_kind["concept"]) == len(curated_graph.concepts())
     assert len(by_kind["mapping"]) == len(curated_graph.mappings())
     assert len(by_kind["constraint"]) == len(curated_graph.constraints())
+    assert len(by_kind["fact"]) == len(facts(curated_graph))
     assert len(by_kind["pattern"]) == len(curated_graph.patterns())
     assert len(by_kind["assertion"]) == len(curated_graph.assertions())
     assert len(by_kind["primitive"]) == len(curated_graph.primitives())
