@@ -55,7 +55,7 @@ def _causal_tiles() -> Array:
     """Brute force of (first tile past the visible keys, first tile with a hidden key) per query block of 8."""
     rows = []
     for block in range(8):
-        begin, end, offset, keys, width = 8 * block, 8 * block + 8, 5, 60, 16
+        begin, end, offset, keys, width = 8 * block, 8 * block + 8, 7, 60, 16
         tiles = [range(t * width, (t + 1) * width) for t in range(8)]
         seen = [t for t, tile in enumerate(tiles) if tile[0] < keys and tile[0] <= end - 1 + offset]
         whole = [t for t, tile in enumerate(tiles) if tile[-1] <= begin + offset]
@@ -252,7 +252,7 @@ ATTENTION = {
         tolerance=0,
     ),
     "causal-bounds": Trial(
-        _TID + "if (i < 8) { KeyTiles t = causal_tiles(8 * i, 8 * i + 8, 5, 60, 16); out[2 * i] = t.end;"
+        _TID + "if (i < 8) { KeyTiles t = causal_tiles(8 * i, 8 * i + 8, 7, 60, 16); out[2 * i] = t.end;"
         " out[2 * i + 1] = t.first_masked; }",
         {},
         {"out": _causal_tiles()},
