@@ -98,7 +98,9 @@ def included(checkout: Path, file: str) -> set[str]:
 def _reports(compiled: CompiledFile, launch: KernelLaunch) -> tuple[dict[Place, str], bool]:
     result = run_launch(launch, compiled)
     error, tolerance = compare(launch, result)
-    found: dict[Place, str] = {(f.kind, f.place, f.line): f"{f.kind} {f.place}:{f.line} {f.message}" for f in result.findings}
+    found: dict[Place, str] = {
+        (f.kind, f.place, f.line): f"{f.kind} {f.place}:{f.line} {f.message}" for f in result.findings
+    }
     return found, bool(error <= tolerance)
 
 

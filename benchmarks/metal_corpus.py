@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from metalsim import CompileFailure, FileOptions, compile_file
-from metalsim.file import kernel_families
+from metalsim.build.file import kernel_families
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ import numpy as np
 
 from metalsim import Argument, CompiledFile, CompileFailure, Fresh, LaunchOptions, MlxKernel
 from metalsim.errors import InputError
-from metalsim.isolation import (
+from metalsim.execute.isolation import (
     Allowance,
     BodyLaunch,
     BodyProgram,

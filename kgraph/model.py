@@ -172,7 +172,7 @@ class ChipProfile:
     Attributes:
         slug: ``m1-max`` ...
         family: slug of the GPU family (``apple7``).
-        quantities: by name; ``metalsim.cost.CHIP_QUANTITIES`` lists those that an estimate needs.
+        quantities: by name; ``metalsim.estimate.cost.CHIP_QUANTITIES`` lists those that an estimate needs.
     """
 
     slug: str

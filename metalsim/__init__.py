@@ -1,12 +1,12 @@
 """Metal Shading Language on any CPU: compile, run, check and estimate compute kernels."""
 
-from metalsim.dispatch import Fresh, ReadOnly, run_file
-from metalsim.examine import examine, examine_file, examine_kernel, trace_nan
-from metalsim.file import CompiledFile, FileOptions, compile_file, list_kernels
-from metalsim.kernel import CompiledKernel, compile_kernel
-from metalsim.launch import LaunchOptions, RunResult, run
+from metalsim.build.file import CompiledFile, FileOptions, compile_file, list_kernels
+from metalsim.build.kernel import CompiledKernel, compile_kernel
+from metalsim.execute.dispatch import Fresh, ReadOnly, run_file
+from metalsim.execute.examine import examine, examine_file, examine_kernel, trace_nan
+from metalsim.execute.launch import LaunchOptions, RunResult, run
+from metalsim.execute.raw import GROUP_COUNTS, SITE_COUNTS, RawCounts
 from metalsim.model import Argument, CompileFailure, DType, Finding, FindingKind, Limits, MlxKernel
-from metalsim.raw import GROUP_COUNTS, SITE_COUNTS, RawCounts
 
 __all__ = [
     "GROUP_COUNTS",

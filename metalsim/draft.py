@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from metalsim.elements import read_element
-from metalsim.file import CompiledFile, FileParameter
+from metalsim.build.file import CompiledFile, FileParameter
+from metalsim.execute.elements import read_element
 from metalsim.launchfile import BodyFile
 
 _THREADS = 1024

@@ -15,9 +15,9 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from metalsim.errors import InputError
-from metalsim.launch import Array, numpy_dtype
+from metalsim.execute.launch import Array, numpy_dtype
 from metalsim.model import DType
-from metalsim.signature import element_count
+from metalsim.text.signature import element_count
 
 BufferRole = Literal["in", "out", "inout", "scalar"]
 FillKind = Literal["uniform", "normal", "arange", "zeros", "const", "randint"]

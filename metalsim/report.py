@@ -12,14 +12,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
-from metalsim.chip import ChipModel
-from metalsim.cost import Estimate, estimate_run
-from metalsim.counters import Counters
-from metalsim.dispatch import Bound, Fresh, ReadOnly
+from metalsim.build.file import CompiledFile, FileOptions, FileParameter
+from metalsim.build.toolchain import Mode
 from metalsim.errors import InputError
-from metalsim.examine import examine
-from metalsim.file import CompiledFile, FileOptions, FileParameter
-from metalsim.isolation import (
+from metalsim.estimate.chip import ChipModel
+from metalsim.estimate.cost import Estimate, estimate_run
+from metalsim.estimate.counters import Counters
+from metalsim.estimate.sampling import choose_threadgroups, threadgroups_per_grid
+from metalsim.execute.dispatch import Bound, Fresh, ReadOnly
+from metalsim.execute.examine import examine
+from metalsim.execute.isolation import (
     Allowance,
     BodyLaunch,
     BodyProgram,
@@ -30,12 +32,10 @@ from metalsim.isolation import (
     Launch,
     Program,
 )
-from metalsim.launch import Array, LaunchOptions, RunResult, numpy_dtype
+from metalsim.execute.launch import Array, LaunchOptions, RunResult, numpy_dtype
 from metalsim.launchfile import BodyFile, BufferPlan, LaunchPlan, make_array
 from metalsim.model import Argument, CompileFailure, Finding, Limits, MlxKernel
-from metalsim.sampling import choose_threadgroups, threadgroups_per_grid
-from metalsim.signature import element_count
-from metalsim.toolchain import Mode
+from metalsim.text.signature import element_count
 
 Advance = Callable[[int, int], None]
 COUNTED_THREADGROUPS = 512

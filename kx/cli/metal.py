@@ -106,7 +106,7 @@ def run(
 
     Exits with 1 when the kernel does not compile or something was found.
     """
-    from metalsim.isolation import Allowance
+    from metalsim.execute.isolation import Allowance
     from metalsim.launchfile import read_body, read_launch
     from metalsim.report import run_launch
 
@@ -223,8 +223,8 @@ def _place(file: Path, finding: Finding) -> str:
 
 
 def _report_json(file: Path, report: LaunchReport, chip: str, outputs: Mapping[str, Path]) -> dict[str, Any]:
-    from metalsim.cost import estimate_to_json
-    from metalsim.counters import counters_to_json
+    from metalsim.estimate.cost import estimate_to_json
+    from metalsim.estimate.counters import counters_to_json
 
     findings = [
         {
@@ -243,8 +243,8 @@ def _report_json(file: Path, report: LaunchReport, chip: str, outputs: Mapping[s
 
 
 def _print_report(file: Path, report: LaunchReport, chip: str, outputs: Mapping[str, Path]) -> None:
-    from metalsim.cost import estimate_to_json
-    from metalsim.counters import counters_to_json
+    from metalsim.estimate.cost import estimate_to_json
+    from metalsim.estimate.counters import counters_to_json
 
     for message in report.errors:
         print_text(message)

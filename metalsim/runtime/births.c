@@ -1,6 +1,6 @@
 /* NaNs that were born: each place gets a number, which its NaNs carry in their topmost six payload bits.
  *
- * Those bits survive arithmetic and conversions between the formats; metalsim/births.py reads them from outputs.
+ * Those bits survive arithmetic and conversions between the formats; metalsim/build/births.py reads them from outputs.
  */
 #include "msim.h"
 

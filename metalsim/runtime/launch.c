@@ -41,7 +41,7 @@ void msim_block(uint32_t block) {
     if (msim.current) block_counts[(uint64_t)block * threads_per_group + msim.current->thread]++;
 }
 
-/* Value of a launch attribute; the numbering is metalsim/signature.py's ATTRIBUTES. */
+/* Value of a launch attribute; the numbering is metalsim/text/signature.py's ATTRIBUTES. */
 msim_u32 msim_attribute(msim_u32 index) {
     const msim_thread *thread = msim.current;
     uint32_t axis = index % 4;

@@ -19,7 +19,7 @@ enum { RED_ZONE_BYTES = 65536, LINE_BYTES = 128 };
 /* Roles of a buffer. */
 enum { ROLE_INPUT, ROLE_OUTPUT, ROLE_INITIALIZED_OUTPUT, ROLE_CONSTANT };
 
-/* Kinds of event; metalsim/abi.py has the same order. */
+/* Kinds of event; metalsim/build/abi.py has the same order. */
 enum {
     EVENT_THREADGROUP_RACE, EVENT_DEVICE_RACE, EVENT_OUT_OF_RANGE, EVENT_UNINITIALIZED_READ,
     EVENT_READONLY_WRITE, EVENT_BARRIER_MISMATCH, EVENT_ENDED_BEFORE_BARRIER, EVENT_INACTIVE_LANE,

@@ -12,10 +12,10 @@ from typing import Any, Literal, cast
 import metalsim
 from kx.errors import DataMalformed
 from kx.simulator import simulator_errors
-from metalsim.cost import ChipModel, Estimate, estimate
-from metalsim.counters import Counters, LaunchShape, count
+from metalsim.build.toolchain import compiler_version, default_compiler
+from metalsim.estimate.cost import ChipModel, Estimate, estimate
+from metalsim.estimate.counters import Counters, LaunchShape, count
 from metalsim.model import Argument, CompileFailure, DType, Limits, MlxKernel
-from metalsim.toolchain import compiler_version, default_compiler
 from search.backends import CheckedRun, Chip, TimedRun
 from search.expressions import evaluate
 from search.outcome import CompileFailed, Timing, WorkloadTime

@@ -1,5 +1,5 @@
 /* What compiled kernels and the runtime say to each other. Plain C: the shim headers (C++) and the
- * runtime (C) both include it. Python mirrors the launch structures in metalsim/abi.py. */
+ * runtime (C) both include it. Python mirrors the launch structures in metalsim/build/abi.py. */
 #ifndef METALSIM_ABI_H
 #define METALSIM_ABI_H
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from metalsim import Argument, CompileFailure, Finding, MlxKernel, RunResult, compile_kernel, run
+from metalsim.build.toolchain import Mode
 from metalsim.model import DType
-from metalsim.toolchain import Mode
 
 
 def dtype_name(array: np.ndarray[Any, Any]) -> DType:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from metalsim import Argument, CompiledKernel, MlxKernel, compile_kernel, run
-from metalsim.cache import CacheFolder
+from metalsim.build.cache import CacheFolder
 from metalsim.errors import EnvironmentLacking
 
 KERNEL = MlxKernel(

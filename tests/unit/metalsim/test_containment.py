@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metalsim import Argument, CompiledKernel, CompileFailure, MlxKernel, compile_kernel
-from metalsim.containment import escapes, mathematical_functions
+from metalsim.build.containment import escapes, mathematical_functions
 
 X = Argument("x", "float32", (64,))
 OUT = Argument("out", "float32", (64,))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from kgraph.graph import KnowledgeGraph
 from kx.paths import Home
-from metalsim.cost import CHIP_QUANTITIES, ChipModel, Estimate, estimate
-from metalsim.counters import Chain, Counters, LaunchShape
 from metalsim.errors import InputError
+from metalsim.estimate.cost import CHIP_QUANTITIES, ChipModel, Estimate, estimate
+from metalsim.estimate.counters import Chain, Counters, LaunchShape
 
 # A made-up chip with round figures: 10 cores at 1 GHz, 100 GB/s of which all is attainable.
 ROUND = {

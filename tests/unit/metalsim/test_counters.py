@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from metalsim import CompileFailure, RunResult, compile_kernel, run
-from metalsim.blocks import BlockProfile
-from metalsim.counters import Chain, Counters, LaunchShape, count
-from metalsim.instrument import Site
+from metalsim.build.blocks import BlockProfile
+from metalsim.build.instrument import Site
+from metalsim.estimate.counters import Chain, Counters, LaunchShape, count
+from metalsim.execute.raw import GROUP_COUNTS, SITE_COUNTS, RawCounts
 from metalsim.model import DType
-from metalsim.raw import GROUP_COUNTS, SITE_COUNTS, RawCounts
 from tests.unit.metalsim.launching import Launcher
 
 Arrays = dict[str, np.ndarray[Any, Any]]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metalsim import GROUP_COUNTS, SITE_COUNTS, CompileFailure, abi, compile_kernel, run
+from metalsim import GROUP_COUNTS, SITE_COUNTS, CompileFailure, compile_kernel, run
+from metalsim.build import abi
 from tests.unit.metalsim.launching import Launcher
 
 X = np.arange(4096, dtype=np.float32)

@@ -15,14 +15,14 @@ import pytest
 from kgraph.graph import KnowledgeGraph
 from kx.paths import Home
 from metalsim import CompileFailure, Limits, compile_kernel, run
-from metalsim.chip import CHIP_QUANTITIES, OPERATION_CLASSES, ChipModel
-from metalsim.cost import Estimate, estimate_run, estimate_to_json
-from metalsim.counters import Counters, LaunchShape, counters_to_json
 from metalsim.errors import InputError
+from metalsim.estimate.chip import CHIP_QUANTITIES, OPERATION_CLASSES, ChipModel
+from metalsim.estimate.cost import Estimate, estimate_run, estimate_to_json
+from metalsim.estimate.counters import Counters, LaunchShape, counters_to_json
+from metalsim.estimate.occupancy import find_residency
+from metalsim.estimate.sampling import choose_threadgroups
 from metalsim.launchfile import read_launch
-from metalsim.occupancy import find_residency
 from metalsim.report import COUNTED_THREADGROUPS, Surroundings, run_launch
-from metalsim.sampling import choose_threadgroups
 from tests.unit.metalsim.launching import Launcher
 from tests.unit.metalsim.test_cost import counters
 

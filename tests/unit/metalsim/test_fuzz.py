@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.metalsim_fuzz import ALLOWANCE, Fuzzer, fuzz, make_mutant, seeds
 from metalsim import CompileFailure
-from metalsim.isolation import IsolatedRunner
+from metalsim.execute.isolation import IsolatedRunner
 
 
 def test_mutants_are_made_from_their_number_alone() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from metalsim import CompileFailure, compile_kernel, run
-from metalsim.counters import Counters, LaunchShape, count, counters_to_json
+from metalsim.estimate.counters import Counters, LaunchShape, count, counters_to_json
 from tests.unit.metalsim.launching import Launcher
 
 Extent = tuple[int, int, int]

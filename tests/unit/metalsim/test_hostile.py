@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from metalsim import Argument, CompileFailure, MlxKernel
-from metalsim.containment import escapes
-from metalsim.isolation import Allowance, BodyProgram, FileLaunch, FileProgram, IsolatedRunner
+from metalsim.build.containment import escapes
+from metalsim.execute.isolation import Allowance, BodyProgram, FileLaunch, FileProgram, IsolatedRunner
 
 SECRET = "METALSIM_TEST_SECRET"
 ALLOWANCE = Allowance(limit_s=0.3, memory_bytes=1 << 30, compile_limit_s=30)
@@ -173,7 +173,7 @@ def test_a_sealed_process_can_do_nothing_but_compute(tmp_path: Path) -> None:
     script = """
 import ctypes, os, sys
 sys.path.insert(0, sys.argv[1])
-from metalsim.confinement import close_files, limit_resources, seal
+from metalsim.execute.confinement import close_files, limit_resources, seal
 libc = ctypes.CDLL(None, use_errno=True)
 read, write = os.pipe()
 if os.fork() == 0:

@@ -8,7 +8,7 @@ import pytest
 
 from metalsim import CompiledFile, CompileFailure, FileOptions, compile_file
 from metalsim.errors import InputError
-from metalsim.includes import IncludeFolders, pragma_faults
+from metalsim.text.includes import IncludeFolders, pragma_faults
 
 KERNEL = "kernel void k(device float* out [[buffer(0)]]) { out[0] = VALUE; }\n"
 

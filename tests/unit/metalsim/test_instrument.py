@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metalsim.instrument import Instrumented, instrument
+from metalsim.build.instrument import Instrumented, instrument
 
 HEAD = """\
 %struct.Pair = type { i32, <4 x float>, i8 }

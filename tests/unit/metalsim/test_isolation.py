@@ -17,7 +17,7 @@ import pytest
 
 from metalsim import Argument, CompileFailure, Fresh, LaunchOptions, MlxKernel, RunResult
 from metalsim.errors import InputError
-from metalsim.isolation import (
+from metalsim.execute.isolation import (
     Allowance,
     BodyLaunch,
     BodyProgram,
@@ -124,8 +124,8 @@ def test_a_launch_of_too_many_threadgroups_is_a_finding(runner: IsolatedRunner, 
 
 
 def test_an_answer_that_is_no_result_is_a_crash(runner: IsolatedRunner, cache: Path) -> None:
-    from metalsim.isolation import CompiledFile
-    from metalsim.outcome import decode, encode
+    from metalsim.execute.isolation import CompiledFile
+    from metalsim.execute.outcome import decode, encode
 
     wanted = job(cache)
     compiled = runner.compile(wanted.program, mode="checked", cache=cache)
@@ -165,7 +165,7 @@ import sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 tempfile.tempdir = {str(tmp_path)!r}
-from metalsim.isolation import FileProgram, IsolatedRunner
+from metalsim.execute.isolation import FileProgram, IsolatedRunner
 with IsolatedRunner() as runner:
     runner.list_kernels(FileProgram("", ""), cache=Path({str(cache)!r}))
     print(runner._worker._process.pid, flush=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from metalsim import CompiledFile, CompileFailure, FileOptions, Finding, compile_file
-from metalsim.lint import lint
-from metalsim.rewrite import rewrite
-from metalsim.tokens import tokenize
+from metalsim.text.lint import lint
+from metalsim.text.rewrite import rewrite
+from metalsim.text.tokens import tokenize
 from tests.unit.metalsim.launching import Launcher
 
 

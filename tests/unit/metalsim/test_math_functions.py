@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metalsim.launch import numpy_dtype
+from metalsim.execute.launch import numpy_dtype
 from metalsim.model import DType
 from tests.unit.metalsim.launching import Launcher
 

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from metalsim.counters import LaunchShape, count
-from metalsim.kernel import CompiledKernel, compile_kernel
-from metalsim.launch import run
+from metalsim.build.kernel import CompiledKernel, compile_kernel
+from metalsim.estimate.counters import LaunchShape, count
+from metalsim.execute.launch import run
 from tests.unit.metalsim.launching import Launcher, dtype_name, seen
 
 DTYPES: dict[str, Any] = {"float": np.float32, "half": np.float16, "bfloat": ml_dtypes.bfloat16}

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from metalsim.launch import numpy_dtype
+from metalsim.execute.launch import numpy_dtype
 from metalsim.model import DType
 from tests.unit.metalsim.launching import Launcher
 

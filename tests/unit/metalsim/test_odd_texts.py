@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from metalsim import CompiledFile, CompileFailure, compile_file
-from metalsim.compiler import Compilation, CompilerLimits, default_compiler, run_compiler
-from metalsim.isolation import Allowance, FileProgram, IsolatedRunner
+from metalsim.build.compiler import Compilation, CompilerLimits, default_compiler, run_compiler
+from metalsim.execute.isolation import Allowance, FileProgram, IsolatedRunner
 
 KERNEL = "kernel void k(device float* out [[buffer(0)]]) { out[0] = VALUE; }\n"
 

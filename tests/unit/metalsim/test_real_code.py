@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from metalsim import CompiledFile, CompileFailure, FileOptions, Fresh, compile_file, run_file
-from metalsim.file import kernel_families
+from metalsim.build.file import kernel_families
 from tests.unit.metalsim.launching import Launcher
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metalsim import CompileFailure, RunResult, compile_file, run_file
-from metalsim.instrument import instrument
+from metalsim.build.instrument import instrument
 from tests.unit.metalsim.launching import Launcher
 
 # SIMD-group 0 scans 32 partial sums, though a small threadgroup has written only the first ones.

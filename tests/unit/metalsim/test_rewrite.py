@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metalsim.rewrite import rewrite
-from metalsim.swizzles import vector_macros
-from metalsim.tokens import tokenize
+from metalsim.text.rewrite import rewrite
+from metalsim.text.swizzles import vector_macros
+from metalsim.text.tokens import tokenize
 from tests.unit.metalsim.launching import Launcher
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metalsim import CompileFailure, compile_kernel, run
-from metalsim.cost import ChipModel, estimate
-from metalsim.counters import Counters, LaunchShape, count
 from metalsim.errors import InputError
-from metalsim.sampling import Sample, choose_threadgroups, threadgroups_per_grid
+from metalsim.estimate.cost import ChipModel, estimate
+from metalsim.estimate.counters import Counters, LaunchShape, count
+from metalsim.estimate.sampling import Sample, choose_threadgroups, threadgroups_per_grid
 from tests.unit.metalsim.launching import Launcher
 from tests.unit.metalsim.test_cost import chip
 

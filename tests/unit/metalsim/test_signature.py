@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metalsim import Argument, CompiledKernel, MlxKernel, compile_kernel, run
-from metalsim.signature import ATTRIBUTES, make_signature, metal_text, signature_faults
+from metalsim.text.signature import ATTRIBUTES, make_signature, metal_text, signature_faults
 from tests.unit.metalsim.launching import Launcher
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from metalsim import Argument, CompiledKernel, MlxKernel, compile_kernel, run
+from metalsim.build.toolchain import COMPILER_VARIABLE, error_messages
 from metalsim.errors import CompilerMissing, InputError
-from metalsim.toolchain import COMPILER_VARIABLE, error_messages
 from tests.unit.metalsim.launching import Launcher
 
 DOUBLE = MlxKernel(

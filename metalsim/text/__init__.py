@@ -1,0 +1,1 @@
+"""From Metal text to C++ that the shim headers understand: tokens, declarations, rewriting, lint."""
