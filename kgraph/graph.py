@@ -241,9 +241,17 @@ class KnowledgeGraph:
         platforms = [slug_of(node) for node in index.nodes(profile.iri, schema("platform"))]
         return (*platforms, profile.family, profile.slug)
 
+    @cached_property
+    def _chips(self) -> dict[str, ChipProfile]:
+        return {chip.slug: chip for chip in map(self.reader.chip, self._instances("Chip"))}
+
     def chips(self) -> tuple[ChipProfile, ...]:
         """Every chip, by slug."""
-        return tuple(map(self.reader.chip, self._instances("Chip")))
+        return tuple(self._chips.values())
+
+    def features(self) -> tuple[str, ...]:
+        """Scopes of the limits that say which GPU family and language version bring a feature."""
+        return tuple(slug_of(iri) for iri in self._instances("Feature"))
 
     def chip(self, slug: str) -> ChipProfile:
         """One chip with its quantities.
@@ -251,7 +259,7 @@ class KnowledgeGraph:
         Raises:
             UnknownName: no such chip; the hint names near ones.
         """
-        return _named({chip.slug: chip for chip in self.chips()}, slug, "chip")
+        return _named(self._chips, slug, "chip")
 
     def patterns(self, concepts: Iterable[str] | None = None) -> tuple[Pattern, ...]:
         """Patterns of some concepts, those that share most concepts first; or all patterns."""

@@ -38,7 +38,7 @@ def map_term(term: str, chip: str, as_json: bool) -> None:
     home = Home.from_environment()
     graph = KnowledgeGraph.open(home)
     chip = chip or Settings.load(home).chip
-    scopes = graph.scopes_of(chip) if chip else ()
+    scopes = (*graph.scopes_of(chip), *graph.features()) if chip else ()
     answer = graph.lookup(term)
     if as_json:
         print_json(_payload(answer, scopes))

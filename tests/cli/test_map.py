@@ -65,6 +65,13 @@ def test_chip_keeps_the_limits_that_hold_for_it(kx: Kx) -> None:
     assert "metal" in scopes("--chip", "m4-max")
 
 
+def test_what_a_feature_needs_is_told_for_any_chip(kx: Kx) -> None:
+    """An M1 lacks the fill forms of shuffles; its answer says which family has them."""
+    answer = parse_one_object(kx("map", "tiled_partition<8>", "--chip", "m1", "--json"))
+    limits = answer["mappings"][0]["constraints"]
+    assert [(item["quantity"], item["value"]) for item in limits] == [("apple-gpu-family", 8)]
+
+
 def test_chip_may_come_from_settings_and_environment(kx: Kx, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "settings.toml").write_text('chip = "no-such"\n')
     assert "no chip named 'no-such'" in kx("map", "__ldg").stderr

@@ -112,6 +112,30 @@ def test_a_planted_fault_has_its_own_message(fault: Fault, node: str, message: s
     assert (iri(node), message, severity) in found
 
 
+NPU = """
+platform:npu a kx:Platform, kx:TargetPlatform ; skos:prefLabel "An accelerator of another vendor" .
+gpu:npu1 a kx:GpuFamily ; skos:prefLabel "Its first generation" .
+<urn:kx:primitive:npu:lane-sum> a kx:Primitive ; skos:prefLabel "lane_sum" ; kx:platform platform:npu ;
+    kx:token "lane_sum" .
+map:p-to-npu-lane-sum a kx:Mapping ; kx:from cuda:p ; kx:to <urn:kx:primitive:npu:lane-sum> ;
+    kx:relation skos:closeMatch ; kx:advice "lane_sum(v)." ; kx:rationale "Native." ; dct:source source:s ;
+    kx:confidence 0.95 ; kx:basis "documented by vendor" ; kx:status "confirmed" .
+limit:npu-lanes a kx:Constraint ; skos:prefLabel "At most 8" ; kx:quantity "buffer-arguments" ; kx:comparison "<=" ;
+    kx:value 8 ; kx:unit "entries" ; kx:scope platform:npu ; dct:source source:s ; kx:basis "documented by vendor" .
+quantity:npu-a-gpu-cores a kx:Quantity ; kx:quantity "gpu-cores" ; kx:value 4 ; kx:unit "cores" ;
+    kx:basis "documented by vendor" ; dct:source source:s .
+chip:npu-a a kx:Chip ; skos:prefLabel "NPU A" ; kx:platform platform:npu ; kx:gpuFamily gpu:npu1 ;
+    kx:hasQuantity quantity:npu-a-gpu-cores .
+"""
+
+
+def test_another_vendors_accelerator_is_data() -> None:
+    """Its platform, primitives, mappings, limits and chips are valid without a line of code."""
+    prefixes = "".join(f"@prefix {prefix}: <{namespace}> .\n" for prefix, namespace in PREFIXES.items())
+    graph = valid_graph().parse(data=prefixes + NPU, format="turtle")
+    assert check_graph(graph) == []
+
+
 def test_no_two_faults_share_a_message() -> None:
     messages = [message for _, _, message, _ in PLANTED.values()]
     assert len(set(messages)) == len(messages)
