@@ -31,6 +31,7 @@ check: $(VENV)/.ready
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m kx.cli.reference
+	$(BIN)/python -m kx.cli.gallery
 
 clean:
 	rm -rf $(VENV) .kx build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -30,7 +30,8 @@ from tests.unit.kgraph.sketch_trials import FILE_TRIALS, TRIALS
 
 Compiled = CompiledKernel | CompiledFile | CompileFailure
 
-PATTERNS = {slug_of(p.iri): p for p in KnowledgeGraph.open(Home(Path("no-such-folder"))).patterns()}
+with tempfile.TemporaryDirectory() as _folder:
+    PATTERNS = {slug_of(p.iri): p for p in KnowledgeGraph.open(Home(Path(_folder))).patterns()}
 PROLOGUE = "#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing namespace metal;\n\n"
 COMPILERS = 3
 
