@@ -245,6 +245,15 @@ class KnowledgeGraph:
     def _chips(self) -> dict[str, ChipProfile]:
         return {chip.slug: chip for chip in map(self.reader.chip, self._instances("Chip"))}
 
+    def target_platforms(self, chip: str) -> tuple[str, ...]:
+        """Platforms of a chip to which mappings lead: ``metal`` and ``mlx`` on a Mac, none on an NVIDIA GPU.
+
+        Raises:
+            UnknownName: no such chip.
+        """
+        targets = {slug_of(iri) for iri in self._instances("TargetPlatform")}
+        return tuple(scope for scope in self.scopes_of(chip) if scope in targets)
+
     def chips(self) -> tuple[ChipProfile, ...]:
         """Every chip, by slug."""
         return tuple(self._chips.values())

@@ -125,6 +125,11 @@ class Mapping:
     beside: tuple[str, ...] = ()
     kernel_classes: tuple[str, ...] = ()
 
+    @property
+    def platform(self) -> str:
+        """Slug of the platform that it speaks of; without a target it says what Metal lacks."""
+        return self.target.platform if self.target else "metal"
+
 
 @dataclass(frozen=True)
 class Concept:

@@ -54,6 +54,7 @@ def build_context(
     """
     slugs = tuple(dict.fromkeys(graph.concept(slug).slug for slug in concepts))
     graph.concepts_for_class(kernel_class)
+    platforms = graph.target_platforms(chip)
     mappings, patterns = list(graph.mappings(slugs)), list(graph.patterns(slugs))
     if retriever is not None and text.strip():
         found = [hit.entry.id for hit in retriever.query(text, _RETRIEVED)]
@@ -62,7 +63,7 @@ def build_context(
     return Context(
         concepts=slugs,
         constraints=graph.constraints(graph.scopes_of(chip)),
-        mappings=tuple(mapping for mapping in mappings if not mapping.corrected_by),
+        mappings=tuple(m for m in mappings if not m.corrected_by and m.platform in platforms),
         patterns=tuple(patterns),
         assertions=graph.assertions(kernel_class, task),
         evidence=_collect_evidence(graph, slugs),

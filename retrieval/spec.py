@@ -71,15 +71,16 @@ def select_spec(graph: KnowledgeGraph, kernel: str, chip: str) -> Spec:
     """
     target, profile = graph.target(kernel), graph.chip(chip)
     scopes = graph.scopes_of(chip)
-    if "metal" not in scopes:
+    platforms = graph.target_platforms(chip)
+    if not platforms:
         raise InputError(f"{profile.label} runs no Metal", "name an Apple chip, such as m3-max")
     used = set(target.concepts)
     weights = _concept_weights(graph, target)
-    mappings = [m for m in graph.mappings() if _concerns_mapping(m, target, profile)]
+    mappings = [m for m in graph.mappings() if m.platform in platforms and _concerns_mapping(m, target, profile)]
     foreign = {concept.slug for concept in graph.concepts_for_class(target.kernel_class)} - used
     patterns = [
         pattern
-        for pattern in graph.patterns()
+        for pattern in (graph.patterns() if "metal" in platforms else ())
         if target.kernel_class in pattern.kernel_classes and _has(pattern.families, profile.family)
         if used & set(pattern.concepts) and not foreign & set(pattern.concepts)
         if not pattern.tasks or target.slug in (*pattern.tasks, target.kernel_class)
