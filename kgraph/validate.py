@@ -16,6 +16,7 @@ from kx.errors import DataMalformed
 
 if TYPE_CHECKING:
     from rdflib import Graph
+    from rdflib.plugins.sparql.sparql import Query
 
     from kgraph.graph import KnowledgeGraph
 
@@ -87,6 +88,14 @@ def _shapes() -> Graph:
     return parse_turtle(package_files("shapes", ".ttl"))
 
 
+@cache
+def _prepared(query: str) -> Query:
+    """A parsed query; parsing takes far longer than asking a small graph."""
+    from rdflib.plugins.sparql import prepareQuery
+
+    return prepareQuery(query)
+
+
 def _severity(iri: str) -> Severity:
     return "error" if iri == SHACL + "Violation" else "warning"
 
@@ -119,7 +128,7 @@ def check_queries(data: Graph) -> list[Violation]:
     for path in package_files("queries", ".rq"):
         text = read_text(path)
         try:
-            rows = list(data.query(text))
+            rows = list(data.query(_prepared(text)))
         except ParseException as error:
             raise DataMalformed(f"{path}: not a SPARQL query ({error})", "mend the query") from error
         header = query_header(path)
