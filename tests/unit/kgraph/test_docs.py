@@ -9,8 +9,8 @@ from pathlib import Path
 PAGE = Path(__file__).parents[3] / "docs" / "knowledge-graph.md"
 
 
-def test_the_python_example_gives_what_it_says(tmp_path, monkeypatch):
-    monkeypatch.setenv("KX_HOME", str(tmp_path))
+def test_the_python_example_gives_what_it_says(home, monkeypatch):
+    monkeypatch.setenv("KX_HOME", str(home.root))
     code = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert code
     namespace: dict[str, object] = {}
