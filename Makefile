@@ -21,7 +21,7 @@ run: $(VENV)/.ready
 	$(OFFLINE) $(BIN)/kx show latest
 
 test: $(VENV)/.ready
-	$(OFFLINE) $(BIN)/python -m pytest
+	$(OFFLINE) $(BIN)/python -m pytest -n auto --maxprocesses 8
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
