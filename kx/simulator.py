@@ -1,11 +1,15 @@
-"""metalsim's errors as kx's own: metalsim stands alone and has its own tree."""
+"""Where kx meets metalsim, which stands alone: its errors as kx's own, a chip's limits as its ``Limits``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from kx.errors import EnvironmentLacking, InputError
+
+if TYPE_CHECKING:
+    from metalsim.model import Limits
 
 
 @contextmanager
@@ -24,3 +28,19 @@ def simulator_errors() -> Iterator[None]:
         raise EnvironmentLacking(exc.message, exc.hint) from exc
     except errors.MetalsimError as exc:
         raise InputError(exc.message, exc.hint) from exc
+
+
+def simulator_limits(limits: Mapping[str, float]) -> Limits:
+    """A chip's hard limits (``search.backends.Chip.limits``) as metalsim takes them.
+
+    Raises:
+        KeyError: a limit is missing.
+    """
+    from metalsim.model import Limits
+
+    return Limits(
+        max_threads_per_threadgroup=int(limits["threads-per-threadgroup"]),
+        max_threadgroup_bytes=int(limits["threadgroup-memory-bytes"]),
+        simd_width=int(limits["simd-width"]),
+        max_buffers=int(limits["buffer-arguments"]),
+    )

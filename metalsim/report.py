@@ -180,7 +180,7 @@ class _BoundKernel(Protocol):
     @property
     def grid(self) -> tuple[int, int, int]: ...
 
-    def launch(self, compiled: Compiled, threadgroups: Sequence[int] | None = None) -> Launch: ...
+    def launch(self, compiled: Compiled) -> Launch: ...
 
 
 def run_launch(source: Path | BodyFile, plan: LaunchPlan, surroundings: Surroundings) -> LaunchReport:
@@ -234,7 +234,9 @@ def _counted(
         return None, None
     launch = bound.launch(compiled)
     sample = choose_threadgroups(threadgroups_per_grid(launch.grid, launch.threadgroup), 0, COUNTED_THREADGROUPS)
-    result = runner.run(compiled, launch if sample.is_whole else bound.launch(compiled, sample.indices))
+    if not sample.is_whole:
+        launch = replace(launch, options=replace(launch.options, threadgroups=sample.indices))
+    result = runner.run(compiled, launch)
     if result.raw is None:
         return None, None
     size = sum(element_count(b.shape) * numpy_dtype(b.dtype).itemsize for b in plan.buffers)
@@ -264,7 +266,7 @@ class _File:
             raise InputError("the launch names no entry", f"kernels of the file: {listed}")
         return names[0]
 
-    def launch(self, compiled: Compiled, threadgroups: Sequence[int] | None = None) -> Launch:
+    def launch(self, compiled: Compiled) -> Launch:
         assert isinstance(compiled, CompiledFile)
         wanted = sorted(p.index for p in compiled.parameters if p.role == "threadgroup")
         given = self._plan.threadgroup_memory
@@ -274,7 +276,7 @@ class _File:
                 "threadgroup_memory: bytes of each, in the order of their indices",
             )
         lengths = dict(zip(wanted, given, strict=True))
-        options = LaunchOptions(self._surroundings.limits, threadgroups, threadgroup_lengths=lengths)
+        options = LaunchOptions(self._surroundings.limits, threadgroup_lengths=lengths)
         return FileLaunch(self._buffers(compiled), self.grid, self._threadgroup, options)
 
     def _buffers(self, compiled: CompiledFile) -> dict[int | str, Bound]:
@@ -326,10 +328,10 @@ class _Body:
         )  # fmt: skip
         self.program = BodyProgram(kernel, limits=surroundings.limits, strict=False)
 
-    def launch(self, compiled: Compiled, threadgroups: Sequence[int] | None = None) -> Launch:
+    def launch(self, compiled: Compiled) -> Launch:
         return BodyLaunch(
             {b.name: make_array(b) for b in self._inputs}, self.grid, self._threadgroup,
-            init_value=self._init_value, options=LaunchOptions(self._surroundings.limits, threadgroups),
+            init_value=self._init_value, options=LaunchOptions(self._surroundings.limits),
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from kx.cli.output import json_option, note, print_json, print_table, print_text
 from kx.errors import InputError
 from kx.paths import Home
 from kx.settings import Settings
-from kx.simulator import simulator_errors
+from kx.simulator import simulator_errors, simulator_limits
 
 if TYPE_CHECKING:
     from metalsim import Finding
@@ -169,20 +169,13 @@ def _print_launch(content: Mapping[str, Any]) -> None:
 def _surroundings(chip: str, include: tuple[Path, ...]) -> tuple[str, Surroundings]:
     """The chip's slug, and its limits and figures from the graph."""
     from kgraph.graph import KnowledgeGraph
-    from metalsim import Limits
     from metalsim.report import Surroundings
     from search.session import chip_for
 
     home = Home.from_environment()
     slug = chip or Settings.load(home).chip or _DEFAULT_CHIP
     profile = chip_for(KnowledgeGraph.open(home), slug)
-    limits = Limits(
-        max_threads_per_threadgroup=int(profile.limits["threads-per-threadgroup"]),
-        max_threadgroup_bytes=int(profile.limits["threadgroup-memory-bytes"]),
-        simd_width=int(profile.limits["simd-width"]),
-        max_buffers=int(profile.limits["buffer-arguments"]),
-    )
-    return slug, Surroundings(home.cache, limits, include, profile.quantities)
+    return slug, Surroundings(home.cache, simulator_limits(profile.limits), include, profile.quantities)
 
 
 def _check_json(item: EntryCheck) -> dict[str, Any]:

@@ -143,10 +143,7 @@ def list_kernels(
         options: as for ``compile_file``.
     """
     read = read_file(source, cache, options or FileOptions())
-    if isinstance(read, CompileFailure):
-        return read
-    plain = [f.host_name or f.name for f in read.functions.values() if not f.is_template]
-    return (*plain, *read.instances)
+    return read if isinstance(read, CompileFailure) else read.kernel_names
 
 
 @refuse_deep_nesting
@@ -257,8 +254,7 @@ def _choose(
     name = text.partition("<")[0].strip()
     fits = [f for f in source.functions.values() if name in (f.name, f.host_name) or f.name.endswith("::" + name)]
     if not fits:
-        known = [f.host_name or f.name for f in source.functions.values() if not f.is_template]
-        listed = ", ".join([*known, *source.instances][:12]) or "none"
+        listed = ", ".join(source.kernel_names[:12]) or "none"
         return CompileFailure((f"there is no kernel {entry!r} in the file; kernels: {listed}",))
     function = fits[0]
     arguments = text[text.index("<") :] if "<" in text else ""

@@ -111,6 +111,12 @@ class Source:
     lines: LineMap
     files: tuple[str, ...]
 
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        """Names of functions that are no templates, and of explicit instantiations."""
+        plain = (f.host_name or f.name for f in self.functions.values() if not f.is_template)
+        return (*plain, *self.instances)
+
     def tokens_of(self, instance: str) -> tuple[Token, ...]:
         """The tokens to rewrite for one kernel.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import metalsim
 from kx.errors import DataMalformed
-from kx.simulator import simulator_errors
+from kx.simulator import simulator_errors, simulator_limits
 from metalsim.build.toolchain import compiler_version, default_compiler
 from metalsim.estimate.cost import ChipModel, Estimate, estimate
 from metalsim.estimate.counters import Counters, LaunchShape, count
@@ -195,13 +195,7 @@ class Machine:
         )
 
     def _limits(self) -> Limits:
-        limits = self.chip.limits
-        return Limits(
-            max_threads_per_threadgroup=int(limits["threads-per-threadgroup"]),
-            max_threadgroup_bytes=int(limits["threadgroup-memory-bytes"]),
-            simd_width=int(limits["simd-width"]),
-            max_buffers=int(limits["buffer-arguments"]),
-        )
+        return simulator_limits(self.chip.limits)
 
     def _stages(self) -> tuple[Stage, ...]:
         if self._program is None:
