@@ -8,13 +8,12 @@ at hand: what was evaluated is not evaluated again, and the same best is found.
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kx.errors import KxError, RunCorrupt
-from search.authors import Author, Edit
+from search.authors import Assignment, Author, Edit, Refinement
 from search.evaluation.pool import Evaluated
 from search.outcome import (
     Outcome,
@@ -67,7 +66,7 @@ class Crew:
     Attributes:
         planner, author, evaluator: see their protocols.
         preflight: the first broken hard constraint of a program, or None.
-        prompt: renders the prompt of an action: (node, parent program, parent outcome) -> text.
+        prompt: renders the prompt of an action: (tree, node, parent program, parent outcome) -> text.
         watch: told about each event, for a live view; may do nothing.
     """
 
@@ -172,38 +171,45 @@ class Engine:
         return None
 
     def _try(self, node: Node, seed_outcome: Scored) -> Node:
-        """Local refinement: evaluate the action's programs in batches until one brings no improvement."""
+        """Have the action written and refined; close its node with what came of it."""
         parent = self.model.nodes[node.parent or ""]
         program, outcome = self._programs[parent.program], self._outcomes[parent.program]
         if not isinstance(outcome, Scored):
             raise RunCorrupt(f"run {self.run.id}: node {parent.id} has no score", "start a new run")
-        prompt = self.run.save_prompt(self.crew.prompt(self.model, node, program, outcome))
+        prompt = self.crew.prompt(self.model, node, program, outcome)
+        digest = self.run.save_prompt(prompt)
         self._tell("selected", node=node.id, title=node.action.title, priority=round(self.model.priority(node), 3))
+        edit = Edit(node.action.concepts, node.action.changes, node.action.title)
+        limit = min(self.budget.attempts_per_node, max(1, self.budget.evaluations - len(self._outcomes)))
+        known, draw = frozenset(self._outcomes), f"{self.seed}/{node.id}"
+        assignment = Assignment(node.id, program, outcome, edit, prompt, limit, known, draw)
+        refinement = self.crew.author.begin(assignment)
+        attempts = self._refine(node, refinement, limit, seed_outcome)
+        attempts += [Attempt("", "NoProgram", None, reason) for reason in refinement.complaints()]
+        return self.model.close(node.id, attempts, digest)
+
+    def _refine(self, node: Node, refinement: Refinement, limit: int, seed_outcome: Scored) -> list[Attempt]:
+        """Evaluate in batches until one brings no improvement, ``limit`` is reached, or the author is done."""
         attempts: list[Attempt] = []
         best: float | None = None
-        for batch in self._batches(node, program):
-            results = self._evaluate_all(batch, node.id)
-            attempts += [self._attempt(item, result, seed_outcome) for item, result in zip(batch, results, strict=True)]
-            scores = [attempt.score for attempt in attempts if attempt.score is not None]
-            top = max(scores, default=None)
-            if top is None or (best is not None and top <= best * self.budget.min_gain):
+        while len(attempts) < limit:
+            batch = refinement.next(min(self.budget.batch, limit - len(attempts)))
+            if not batch:
                 break
-            best = top
-        return self.model.close(node.id, attempts, prompt)
-
-    def _batches(self, node: Node, parent: Program) -> list[list[Program]]:
-        """Fresh programs of the action, within the budget, in batches."""
-        edit = Edit(node.action.concepts, node.action.changes, node.action.title)
-        first = self.crew.author.write(parent, edit)
-        rng = random.Random(f"{self.seed}/{node.id}/{first.digest}")
-        more = self.crew.author.variations(parent, edit, self.budget.attempts_per_node - 1, rng)
-        fresh: dict[str, Program] = {}
-        for program in (first, *more):
-            if program.digest not in self._outcomes:
-                fresh.setdefault(program.digest, program)
-        left = max(1, self.budget.evaluations - len(self._outcomes))
-        programs = list(fresh.values())[:left] or [first]
-        return [programs[i : i + self.budget.batch] for i in range(0, len(programs), self.budget.batch)]
+            results = self._evaluate_all(batch, node.id)
+            for program, result in zip(batch, results, strict=True):
+                attempt = self._attempt(program, result, seed_outcome)
+                attempts.append(attempt)
+                refinement.learn(program, result, attempt.score)
+            top = max((attempt.score for attempt in attempts if attempt.score is not None), default=None)
+            if top is None:
+                if not self.crew.author.repairs:
+                    break
+            elif best is not None and top <= best * self.budget.min_gain:
+                break
+            else:
+                best = top
+        return attempts
 
     def _attempt(self, program: Program, outcome: Outcome, seed_outcome: Scored) -> Attempt:
         score = score_against(outcome, seed_outcome) if isinstance(outcome, Scored) else None
@@ -244,11 +250,11 @@ class Engine:
         self.crew.watch(kind, fields)
 
     def _evolve(self, closed: Node) -> None:
-        self.crew.planner.revise(self.model, closed)
-        if closed.status == "closed":
-            program, outcome = self._programs[closed.program], self._outcomes[closed.program]
-            if isinstance(outcome, Scored):
-                self.crew.planner.propose(self.model, closed, program, outcome)
+        program, outcome = self._programs.get(closed.program), self._outcomes.get(closed.program)
+        if program is not None and isinstance(outcome, Scored):
+            self.crew.planner.evolve(self.model, closed, program, outcome)
+        else:
+            self.crew.planner.evolve(self.model, closed, None, None)
         self._tell("closed", node=closed.id, status=closed.status, score=closed.score, best=self.model.best().id)
         self.run.save_world_model(self.model.to_json())
 

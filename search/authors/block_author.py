@@ -13,8 +13,9 @@ from typing import Any
 import jinja2
 
 from kx.errors import DataMalformed
-from search.authors import Edit
+from search.authors import Assignment, Edit
 from search.authors.block_space import BlockSpace, Choices, Option, Value, load_space
+from search.outcome import Outcome
 from search.program import Geometry, Program, Stage
 from search.task import Task
 
@@ -30,6 +31,34 @@ class Rejected:
 
 
 @dataclass
+class BlockRefinement:
+    """Implements ``search.authors.Refinement`` over programs that are all written at the start."""
+
+    _left: list[Program]
+
+    @classmethod
+    def of(cls, programs: Sequence[Program], assignment: Assignment) -> BlockRefinement:
+        """The fresh ones of ``programs``, each once; the first one where all are known."""
+        fresh: dict[str, Program] = {}
+        for program in programs:
+            if program.digest not in assignment.known:
+                fresh.setdefault(program.digest, program)
+        return cls(list(fresh.values())[: assignment.attempts] or [programs[0]])
+
+    def next(self, count: int) -> Sequence[Program]:
+        """The next ``count`` programs, fewer at the end."""
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
+
+    def learn(self, program: Program, outcome: Outcome, score: float | None) -> None:
+        """Nothing to learn: what comes next is fixed."""
+
+    def complaints(self) -> Sequence[str]:
+        """None: blocks always compose, or the edit was not offered."""
+        return ()
+
+
+@dataclass
 class BlockAuthor:
     """Implements ``search.authors.Author`` for a task with a ``blocks`` folder.
 
@@ -39,6 +68,7 @@ class BlockAuthor:
 
     task: Task
     name: str = "block-author"
+    repairs: bool = False
     space: BlockSpace = field(init=False)
     _environment: jinja2.Environment = field(init=False, repr=False)
 
@@ -53,6 +83,13 @@ class BlockAuthor:
             keep_trailing_newline=True,
             autoescape=False,
         )
+
+    def begin(self, assignment: Assignment) -> BlockRefinement:
+        """The edit as it is, then variations of its sizes; programs with a known outcome are left out."""
+        first = self.write(assignment.parent, assignment.edit)
+        rng = random.Random(f"{assignment.seed}/{first.digest}")
+        more = self.variations(assignment.parent, assignment.edit, assignment.attempts - 1, rng)
+        return BlockRefinement.of((first, *more), assignment)
 
     def edits(self, program: Program) -> Sequence[Edit]:
         """Every single change to ``program``; none where it was not composed from blocks."""

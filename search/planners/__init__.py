@@ -18,6 +18,10 @@ class Planner(Protocol):
         """Insert the most promising actions below a scored node; returns the new nodes."""
         ...
 
-    def revise(self, model: WorldModel, tried: Node) -> None:
-        """Update and prune open nodes in the light of what was just tried."""
+    def evolve(self, model: WorldModel, tried: Node, program: Program | None, outcome: Scored | None) -> None:
+        """Update, prune and insert in the light of what was just tried.
+
+        Args:
+            program, outcome: the node's best program and its outcome; None where the node failed.
+        """
         ...

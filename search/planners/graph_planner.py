@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kgraph.model import Concept, Evidence, Impacts, Observation
-from search.authors import Author, Edit
+from search.authors import Edit, EditSource
 from search.outcome import Scored
 from search.program import Program
 from search.world_model import Action, Belief, Node, WorldModel
@@ -107,12 +107,12 @@ class GraphPlanner:
     """See the module's text.
 
     Attributes:
-        author: whose edits are considered.
+        edits: knows what could be changed.
         kernel_class: the task's.
         experience: what this run has observed so far: log2 gains per concept.
     """
 
-    author: Author
+    edits: EditSource
     kernel_class: str
     knowledge: Knowledge
     rule: RatingRule = field(default_factory=RatingRule)
@@ -125,7 +125,7 @@ class GraphPlanner:
         shares = bottleneck_shares(outcome)
         taken = [dict(child.action.changes) for child in model.children(node.id)]
         candidates: list[tuple[float, str, Edit, Belief, str]] = []
-        for edit in self.author.edits(program):
+        for edit in self.edits.edits(program):
             if dict(edit.changes) in taken or self._is_futile(edit.concepts):
                 continue
             belief, rationale = self.believe(edit.concepts, shares)
@@ -136,6 +136,12 @@ class GraphPlanner:
             model.insert(node.id, Action(edit.label, edit.concepts, dict(edit.changes), rationale), belief)
             for _, _, edit, belief, rationale in candidates[: self.rule.width]
         ]
+
+    def evolve(self, model: WorldModel, tried: Node, program: Program | None, outcome: Scored | None) -> None:
+        """Revise what is open, then propose below what was scored."""
+        self.revise(model, tried)
+        if program is not None and outcome is not None:
+            self.propose(model, tried, program, outcome)
 
     def revise(self, model: WorldModel, tried: Node) -> None:
         """Learn from a tried node: re-rate open nodes that share a concept with it, prune what lost its promise."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kgraph.model import Concept, Impacts
-from search.authors import Edit
+from search.authors import Assignment, Edit
+from search.authors.block_author import BlockRefinement
 from search.evaluation.pool import Evaluated
 from search.outcome import Mismatch, Outcome, Scored, WorkloadTime
 from search.program import Program
@@ -29,9 +30,16 @@ class SwitchAuthor:
     """Programs are sets of switches; each edit turns one on, its variations change a size."""
 
     name = "switch-author"
+    repairs = False
 
     def __init__(self, switches: dict[str, str]) -> None:
         self.switches = switches
+
+    def begin(self, assignment: Assignment) -> BlockRefinement:
+        first = self.write(assignment.parent, assignment.edit)
+        rng = random.Random(f"{assignment.seed}/{first.digest}")
+        more = self.variations(assignment.parent, assignment.edit, assignment.attempts - 1, rng)
+        return BlockRefinement.of((first, *more), assignment)
 
     def edits(self, program: Program) -> Sequence[Edit]:
         return [
