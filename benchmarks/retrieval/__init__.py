@@ -1,0 +1,1 @@
+"""How well kx query finds what people ask for: the questions, and the measurement."""
