@@ -22,11 +22,15 @@ import numpy.typing as npt
 
 from kx.errors import DataMalformed
 from kx.paths import Home, exclusive
+from retrieval.exact import ExactSearch
 from retrieval.model import Embedder, Entry, EntryKind, VectorStore
 
 CURATED = "curated"
 _SCHEMA_VERSION = 1
 _EMBED_BATCH = 128
+EXACT_LIMIT = 20_000
+"""Entries up to which vectors are compared one by one, in memory: docs/retrieval.md has the measurements."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sources (
     source TEXT PRIMARY KEY,
@@ -81,10 +85,19 @@ class Index:
         folder: where the index lives; created at the first use.
         embedder_factory: makes the embedder when vectors are needed.
         store_factory: makes the vector store from its folder and the embedder's name.
+        exact_limit: most entries for which `nearest` compares every vector instead of asking the store.
     """
 
-    def __init__(self, folder: Path, embedder_factory: Callable[[], Embedder], store_factory: StoreFactory) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        embedder_factory: Callable[[], Embedder],
+        store_factory: StoreFactory,
+        exact_limit: int = EXACT_LIMIT,
+    ) -> None:
         self._folder = folder
+        self._exact_limit = exact_limit
+        self._exact: tuple[tuple[int, int], ExactSearch] | None = None
         self._embedder_factory = embedder_factory
         self._store_factory = store_factory
         self._embedder: Embedder | None = None
@@ -97,6 +110,7 @@ class Index:
         home: Home,
         embedder_factory: Callable[[], Embedder],
         store_factory: StoreFactory | None = None,
+        exact_limit: int = EXACT_LIMIT,
     ) -> Index:
         """The index in ``home.index``. Loads neither the model nor the vector store.
 
@@ -104,8 +118,9 @@ class Index:
             home: data folder.
             embedder_factory: called once, when vectors are first needed.
             store_factory: the vector store; Chroma when None.
+            exact_limit: most entries for which `nearest` does without the store; 0 asks it always.
         """
-        return cls(home.index, embedder_factory, store_factory or _open_chroma)
+        return cls(home.index, embedder_factory, store_factory or _open_chroma, exact_limit)
 
     def __enter__(self) -> Index:
         return self
@@ -123,6 +138,7 @@ class Index:
         if self._database is not None:
             self._database.close()
             self._database = None
+        self._exact = None
 
     def replace_source(self, source: str, entries: Sequence[Entry], version: str = "") -> bool:
         """Make ``entries`` the only ones of ``source``; their vectors are made by `embed_pending`.
@@ -222,9 +238,46 @@ class Index:
         return len(missing)
 
     def nearest(self, text: str, count: int) -> list[tuple[str, float]]:
-        """Up to ``count`` (entry id, cosine similarity) pairs, best first; embeds what is pending before."""
-        self.embed_pending()
-        return self._open_store().nearest(self._open_embedder().embed([text])[0], count)
+        """Up to ``count`` (entry id, cosine similarity) pairs, best first; embeds what is pending before.
+
+        Few entries are compared one by one, without opening the vector store; the answer is the same.
+
+        Raises:
+            ModelMissing, DataMalformed: as `embed_pending`.
+        """
+        small = self._size() <= self._exact_limit
+        if not small or self.has_pending():
+            self.embed_pending()
+        search = self._exact_search() if small else self._open_store()
+        return search.nearest(self._open_embedder().embed([text])[0], count)
+
+    def _size(self) -> int:
+        with self._reading() as database:
+            (size,) = database.execute("SELECT count(*) FROM entries").fetchone()
+        return int(size)
+
+    def _exact_search(self) -> ExactSearch:
+        """Every vector in memory; read again when this or another process changed the file."""
+        with self._reading() as database:
+            (others,) = database.execute("PRAGMA data_version").fetchone()
+            state = (int(others), database.total_changes)
+        if self._exact is None or self._exact[0] != state:
+            entries, known = self.entries(), self._known_vectors()
+            digests = [_text_digest(embedded_text(entry)) for entry in entries]
+            if not known.keys() >= set(digests):
+                # None of this model: opening the store says so. Else the file lost some.
+                self._open_store()
+                self._mark_all_pending()
+                self.embed_pending()
+                return self._exact_search()
+            rows = [known[digest] for digest in digests]
+            vectors = np.stack(rows) if rows else np.zeros((0, 1), dtype=np.float32)
+            self._exact = (state, ExactSearch([entry.id for entry in entries], vectors))
+        return self._exact[1]
+
+    def _mark_all_pending(self) -> None:
+        with self._transaction() as database:
+            database.execute("UPDATE sources SET pending = 1")
 
     def _of_source(self, source: str) -> list[Entry]:
         return self._select("WHERE source = ? ORDER BY position", (source,))

@@ -1,13 +1,39 @@
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kx.errors import ModelMissing
-from retrieval.embedding import MODEL_PACKAGE, WEIGHTS_FILE, SentenceEmbedder, locate_model, verify_model
+from retrieval.bert import BertEncoder, NotThisArchitecture
+from retrieval.embedding import (
+    MODEL_PACKAGE,
+    WEIGHTS_FILE,
+    LibraryEncoder,
+    SentenceEmbedder,
+    locate_model,
+    verify_model,
+)
+
+ODD_TEXTS = [
+    "",
+    " \t\n ",
+    "a",
+    "!?",
+    "Wie groß ist der Speicher? 線程組 מחסום 🧵🔥 e\u0301 \u0000 \u200b\ufffd",
+    "__shfl_xor_sync(0xffffffff, v, 16) → simd_shuffle_xor",
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "x" * 300,
+    "barrier " * 254,
+    "barrier " * 255,
+    "barrier " * 2000,
+    "[CLS] not a token [SEP] of ours [MASK] [PAD]",
+]
 
 
 def test_real_model_gives_unit_vectors_that_know_meaning(capfd: pytest.CaptureFixture[str]) -> None:
@@ -64,3 +90,61 @@ def test_folder_that_does_not_load_names_the_folder(tmp_path: Path) -> None:
         SentenceEmbedder(tmp_path).embed(["text"])
     assert str(tmp_path) in caught.value.message
     assert caught.value.__cause__ is not None
+
+
+def test_both_encoders_give_the_same_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = locate_model()
+    words = ("warp", "reduction", "simd_sum", "how", "do I", "tile of shared memory", "32 KiB", "cp.async", "M3 Max")
+    texts = [*ODD_TEXTS, *(" ".join((words * 12)[start : start + 1 + 3 * start % 40]) for start in range(60))]
+    light = BertEncoder(folder)
+    expected = LibraryEncoder(folder).embed(texts)
+    np.testing.assert_allclose(light.embed(texts), expected, atol=1e-5)
+    # A text alone is not padded, and must not differ for it.
+    for text, vector in zip(ODD_TEXTS, expected, strict=False):
+        np.testing.assert_allclose(light.embed([text])[0], vector, atol=1e-5)
+
+
+def test_default_model_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrieval.embedding.LibraryEncoder", lambda folder: pytest.fail("torch was asked for"))
+    assert SentenceEmbedder().embed(["tile"]).shape == (1, 384)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("config.json", {"model_type": "roberta"}),
+        ("config.json", {"hidden_act": "gelu_new"}),
+        ("config.json", {"position_embedding_type": "relative_key"}),
+        ("config.json", {"num_hidden_layers": 7}),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}),
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}),
+        ("sentence_bert_config.json", {"max_seq_length": None}),
+        ("tokenizer_config.json", {"do_lower_case": False}),
+        ("config_sentence_transformers.json", {"default_prompt_name": "query", "prompts": {"query": "query: "}}),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_another_architecture_is_left_to_sentence_transformers(
+    tmp_path: Path, file: str, change: dict[str, Any]
+) -> None:
+    shutil.copytree(locate_model(), tmp_path / "model", copy_function=link)
+    path = tmp_path / "model" / file
+    settings = json.loads(path.read_text())
+    path.unlink()
+    path.write_text(json.dumps({**settings, **change}))
+    with pytest.raises(NotThisArchitecture, match="model"):
+        BertEncoder(tmp_path / "model")
+
+
+def test_a_model_without_normalization_is_left_to_sentence_transformers(tmp_path: Path) -> None:
+    shutil.copytree(locate_model(), tmp_path / "model", copy_function=link)
+    path = tmp_path / "model" / "modules.json"
+    modules = json.loads(path.read_text())
+    path.unlink()
+    path.write_text(json.dumps(modules[:2]))
+    with pytest.raises(NotThisArchitecture, match="modules are Transformer, Pooling"):
+        BertEncoder(tmp_path / "model")
+
+
+def link(source: str, target: str) -> None:
+    Path(target).symlink_to(source)

@@ -179,6 +179,46 @@ def test_chroma_is_the_default_store_and_is_bound_to_its_model(home: Home) -> No
         index.nearest("scan", 1)
 
 
+def test_few_entries_are_compared_without_opening_the_store(
+    home: Home, index: Index, embedder: HashingEmbedder
+) -> None:
+    index.sync_curated([make_entry(f"e{i}", f"tile {i}") for i in range(30)])
+    index.embed_pending()
+
+    def no_store(folder: object, model: str) -> MemoryStore:
+        raise AssertionError("the store was opened")
+
+    with Index.open(home, lambda: embedder, no_store, exact_limit=30) as small:
+        exact = small.nearest("tile 7", 5)
+    with Index.open(home, lambda: embedder, no_store, exact_limit=29) as large, pytest.raises(AssertionError):
+        large.nearest("tile 7", 5)
+    assert exact[0][0] == "e7"
+    assert [key for key, _ in exact] == [
+        key for key, _ in index._open_store().nearest(embedder.embed(["tile 7"])[0], 5)
+    ]
+
+
+def test_another_process_changing_the_entries_is_seen(home: Home, embedder: HashingEmbedder) -> None:
+    store = MemoryStore()
+    with reopen(home, embedder, store) as one, reopen(home, embedder, store) as other:
+        one.sync_curated([make_entry("a", "tile")])
+        assert [key for key, _ in one.nearest("scan", 5)] == ["a"]
+        other.sync_curated([make_entry("b", "scan")])
+        other.embed_pending()
+        assert [key for key, _ in one.nearest("scan", 5)] == ["b"]
+
+
+def test_lost_vectors_are_made_again(home: Home, embedder: HashingEmbedder, store: MemoryStore) -> None:
+    with reopen(home, embedder, store) as index:
+        index.sync_curated([make_entry("a", "tile"), make_entry("b", "scan")])
+        index.embed_pending()
+    with sqlite3.connect(home.index / "entries.sqlite") as database:
+        database.execute("DELETE FROM vectors")
+    database.close()
+    with reopen(home, embedder, store) as index:
+        assert index.nearest("scan", 1)[0][0] == "b"
+
+
 def test_damaged_entries_file_is_a_clear_error(home: Home, index: Index) -> None:
     home.index.mkdir(parents=True)
     (home.index / "entries.sqlite").write_bytes(b"garbage" * 500)
