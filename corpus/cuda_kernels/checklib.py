@@ -110,10 +110,14 @@ def buffer_sets(bytes_per_set: int) -> int:
     return 1 if bytes_per_set >= 3 * l2 else 3 * l2 // bytes_per_set + 1
 
 
-def time_interleaved(candidates: dict, repeats: int = 30, warmup: int = 8) -> dict[str, list[float]]:
+def time_interleaved(
+    candidates: dict, repeats: int = 30, warmup: int = 8, launches: int = 1
+) -> dict[str, list[float]]:
     """Milliseconds per call. The candidates take turns, so clock drift meets all of them alike.
 
-    Each candidate is a function of the repetition number, which it uses to pick its buffers.
+    Each candidate is a function of the call's number, which it uses to pick its buffers. With
+    `launches` above 1 a sample is the mean of that many calls between two events: for kernels so
+    short that the events themselves would show.
     """
     for i in range(warmup):
         for call in candidates.values():
@@ -127,11 +131,12 @@ def time_interleaved(candidates: dict, repeats: int = 30, warmup: int = 8) -> di
         for name, call in candidates.items():
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            call(i)
+            for j in range(launches):
+                call(i * launches + j)
             stop.record()
             events[name].append((start, stop))
     torch.cuda.synchronize()
-    return {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in events.items()}
+    return {name: [a.elapsed_time(b) / launches for a, b in pairs] for name, pairs in events.items()}
 
 
 def summarize(samples: list[float]) -> dict:
