@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from ingest.registry import Finding
 from ingest.syntax import Assignment, Function, Span, SyntaxView, names_in, paths_in
 
+EXPONENTIAL = r"(?:__expf|expf?|exp2f?|hexp2?|ptx_exp2|\w*exp2?_\w*|fast_exp\w*|__exp2f|ex2|\w+_exp2?f?)"
 SHARED_NAME = re.compile(r"(?:^|_)s?h?mem(?:_|$)|^s?mem_|shared|^s_?[A-Z]|smem")
 LOW_PRECISION = re.compile(
     r"\b(?:__)?(?:nv_)?(?:half2?|bfloat16|bfloat162|bf16|half_t|bfloat16_t|float16_t|fp8\w*|float_e\w+)\b|\bu?int8_t\b"
@@ -134,3 +135,26 @@ def named_types(view: SyntaxView, name: str, content: str, what: str) -> Iterato
             yield Finding(
                 Span(aggregate.span.start, aggregate.span.start + text.find("{") + 1), f"{aggregate.name}: {what}", 0.84
             )
+
+
+def line_at(view: SyntaxView, offset: int) -> Span:
+    """The line that holds an offset, without the blanks around it."""
+    start = view.code.rfind("\n", 0, offset) + 1
+    end = view.code.find("\n", offset)
+    text = view.code[start : end if end > 0 else len(view.code)]
+    return Span(start + len(text) - len(text.lstrip()), start + len(text.rstrip()))
+
+
+def statement_at(view: SyntaxView, offset: int) -> Span:
+    """The statement that holds an offset, directives before it left out."""
+    start = max(view.code.rfind(c, 0, offset) for c in ";{}") + 1
+    skipped = re.match(r"(?:\s*#[^\n]*\n|\s)*", view.code[start:offset])
+    start += skipped.end() if skipped else 0
+    end = view.code.find(";", offset)
+    return Span(start, end + 1 if end >= 0 else len(view.code))
+
+
+def to_semicolon(view: SyntaxView, offset: int) -> Span:
+    """From an offset to the end of its statement, or the offset alone when that is far."""
+    end = view.code.find(";", offset)
+    return Span(offset, end + 1 if 0 <= end < offset + 300 else offset + 1)

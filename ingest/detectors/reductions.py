@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import assembled, called, device_functions, first, mentions, named_types, shared_names
+from ingest.queries import assembled, called, device_functions, first, mentions, named_types, shared_names, statement_at
 from ingest.registry import Finding, detector
 from ingest.syntax import Function, Span, SyntaxView, names_in
 
@@ -13,6 +13,8 @@ SHUFFLE_DOWN = (
     r"(?:__shfl_(?:xor|down)(?:_sync)?|\w*SHFL_(?:XOR|DOWN)\w*|shfl_(?:xor|down)\w*"
     r"|\w+\.shfl_(?:xor|down)|__reduce_\w+_sync|ptx_shfl_xor)"
 )
+
+
 _WARP_CALL = (
     r"(?:[wW]arp_?[rR]educe\w*|[wW]arpAllReduce\w*|warp_(?:sum|max|min)\w*|[wW]arp(?:Sum|Max"
     r"|Min)\w*|warp_all_reduce\w*|quad_allreduce_?|subwarp_reduce\w*|groupReduce\w*)"
@@ -23,7 +25,7 @@ _WARP_CALL = (
 def warp_shuffle_reduction(view: SyntaxView) -> Iterator[Finding]:
     """Values of a warp combined by xor or down shuffles, or by the reduce instructions."""
     for call in view.calls(SHUFFLE_DOWN):
-        statement = _statement(view, call.span.start)
+        statement = statement_at(view, call.span.start)
         text = view.text(statement)
         if call.name.startswith("__reduce") or _combines(text, call.span.start - statement.start):
             yield Finding(statement, f"{call.name} combined in {' '.join(text.split())[:70]}", 0.93)
@@ -37,14 +39,6 @@ def warp_shuffle_reduction(view: SyntaxView) -> Iterator[Finding]:
         called(view, r"quad_allreduce_?", "calls {0}", 0.48),
         mentions(view, r"\bcg::reduce\s*\(", "{0} over a tile of a warp", 0.6),
     )
-
-
-def _statement(view: SyntaxView, offset: int) -> Span:
-    start = max(view.code.rfind(c, 0, offset) for c in ";{}") + 1
-    skipped = re.match(r"(?:\s*#[^\n]*\n|\s)*", view.code[start:offset])
-    start += skipped.end() if skipped else 0
-    end = view.code.find(";", offset)
-    return Span(start, end + 1 if end >= 0 else len(view.code))
 
 
 def _combines(text: str, offset: int) -> bool:
@@ -177,58 +171,3 @@ def warp_vote(view: SyntaxView) -> Iterator[Finding]:
             0.7,
         ),
     )
-
-
-_NOT_RESULT = re.compile(
-    r"(?i)lock|ticket|semaphore|mutex|counter|\bdone|barrier|flag|sync|arriv|retire|tile_idx|work_idx|queue|head|next_tile|blocks?_(?:done|count)"
-)
-
-
-@detector("atomic-accumulation")
-def atomic_accumulation(view: SyntaxView) -> Iterator[Finding]:
-    """Atomic read-modify-write into results; locks, tickets and semaphores are something else."""
-    for call in view.calls(
-        r"(?:atomic|gpuAtomic|fastAtomic|unsafeAtomic|red)(?:Add|Max|Min|And|Or|Xor|AddNoReturn)\w*(?:_block|_system)?|atomicAddNoRet|red_add\w*|atomic_add\w*"
-    ):
-        owner = view.function_at(call.span.start)
-        if owner is None or not call.arguments or _NOT_RESULT.search(call.arguments[0]):
-            continue
-        before = view.text(Span(_statement(view, call.span.start).start, call.span.start))
-        ticket = (
-            re.search(r"=\s*$", before)
-            and len(call.arguments) > 1
-            and re.fullmatch(r"\(?\s*\w*\)?\s*1u?", call.arguments[1])
-        )
-        if not ticket:
-            yield Finding(call.span, f"{call.path} into {call.arguments[0][:50]}", 0.9)
-    yield from assembled(
-        view, r"red\.(?!async)\S*(?:add|max|min)|atom\.\S*(?:add|max|min)\S*\.(?:f|b?f|noftz)", "PTX {0}", 0.85
-    )
-
-
-@detector("split-k-reduction")
-def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
-    """Work split along the reduction axis into partial results that are combined later."""
-    split = (
-        r"\b\w*(?:split_?k|splitk|SplitK|split_kv|kv_split|splitkv|num_splits?|n_splits?"
-        r"|num_partitions|kNumSplits|split_idx|partition_kv)\w*\b"
-    )
-    names = [m for m in view.search(split) if not re.search(r"(?i)split_?kernel|is_split$", m.group())]
-    partial = re.search(
-        r"(?i)\bpartial|O_?partial|o_?accum|\btmp_out\b|exp_sums|lse_?(?:partial|accum)|\btmp_[vs]\b|\.sum\s*\(\s*0|workspace|parts?_",
-        view.code,
-    )
-    for match in names:
-        statement = _statement(view, match.start())
-        text = view.text(statement)
-        if partial and re.search(r"[-+*/%<\[]", text) and view.function_at(match.start()) is not None:
-            where = f"{match.group()} divides the reduction axis, partial results ({partial.group()}) are combined"
-            yield Finding(statement, where, 0.85)
-    for function in view.kernels:
-        if re.search(r"(?i)merge_?states", function.name):
-            yield Finding(Span(function.head.start, function.body.start), f"{function.name} merges partial states", 0.7)
-    for function in view.functions:
-        if re.search(r"(?i)combine|reduce", function.name) and re.search(
-            r"(?i)split|partition", function.name + view.text(function.head)
-        ):
-            yield Finding(Span(function.head.start, function.body.start), f"{function.name} combines the parts", 0.8)

@@ -64,34 +64,6 @@ def matrix_fragment_load(view: SyntaxView) -> Iterator[Finding]:
     )
 
 
-@detector("transposed-operand-layout")
-def transposed_operand_layout(view: SyntaxView) -> Iterator[Finding]:
-    """An operand seen or stored transposed on purpose, so that its accesses are contiguous."""
-    yield from first(
-        assembled(view, r"(?:ldmatrix|stmatrix)\.\S*\.trans", "PTX {0} transposes the fragment", 0.85),
-        mentions(view, r"\bSM75_U\w*LDSM_T\b", "copy atom {0} transposes", 0.85),
-        called(view, r"\w*ldmatrix\w*trans\w*", "calls {0}", 0.85),
-        mentions(view, r"\bSmemLayout\w*(?:[Tt]ransposed|Vt|Kt|Qt)\w*", "{0}: a transposed view of shared memory", 0.9),
-        mentions(view, r"\bTensor\s+sd?[A-Z]\w?t\s*=\s*make_tensor", "{0}: a transposed view", 0.85),
-    )
-    yield from _transposing_stores(view)
-
-
-def _transposing_stores(view: SyntaxView) -> Iterator[Finding]:
-    """A shared 2-D array written column by column from rows of global memory, read along rows."""
-    arrays = {v.name for v in view.variables if v.shared and len(v.dimensions) >= 2}
-    for assignment in view.assignments:
-        if assignment.name not in arrays or assignment.operator != "=":
-            continue
-        indices = re.findall(r"\[([^\[\]]*)\]", assignment.target)[-2:]
-        loaded = re.search(r"\w\s*\[([^\[\]]*)\]", assignment.value)
-        if len(indices) != 2 or not loaded:
-            continue
-        fast = re.search(r"\+\s*([A-Za-z_]\w*)\s*$", loaded.group(1))
-        if fast and fast.group(1) in names_in(indices[0]) and fast.group(1) not in names_in(indices[1]):
-            yield Finding(assignment.span, f"stores {assignment.name} transposed: {assignment.target.strip()}", 0.6)
-
-
 _MIXED_PTX = re.compile(r"w?g?mma\S*\.f32\.(?:f16|bf16|e4m3|e5m2|tf32)|w?g?mma\S*\.f32\.f16|w?gmma\S*\.f32\.bf16")
 
 
@@ -143,6 +115,8 @@ def _narrowed_accumulators(view: SyntaxView) -> Iterator[Finding]:
 
 
 _WIDE_CALL = r"__(?:half|bfloat16)2float|__(?:low|high)2float|__half22float2|__bfloat1622float2|__uint_as_float"
+
+
 _WIDENING = re.compile(
     rf"(?:{_WIDE_CALL}|to_float|toFloat|to_fp32|(?<![\w.])float|static_cast\s*<\s*float\s*>|\(\s*float\s*\)|type2float|"
     r"cast_to_float|cuda_cast\s*<\s*float\s*>|from_float)\s*\(?\s*([^;]*)"

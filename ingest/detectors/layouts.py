@@ -1,0 +1,127 @@
+"""Layouts of shared memory against bank conflicts, and transposed operands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ingest.queries import (
+    assembled,
+    called,
+    device_functions,
+    first,
+    mentions,
+    shared_names,
+)
+from ingest.registry import Finding, detector
+from ingest.syntax import (
+    Function,
+    Span,
+    SyntaxView,
+    names_in,
+)
+
+
+@detector("shared-memory-swizzle")
+def shared_memory_swizzle(view: SyntaxView) -> Iterator[Finding]:
+    """Addresses permuted by XOR, or Swizzle<> layouts, against bank conflicts."""
+    yield from mentions(view, r"(?<!\w)Swizzle\s*<\s*[^>]+>", "layout {0}", 0.92)
+    yield from called(
+        view,
+        r"\w*swizzled?_(?:offset|address|addr|index|idx)\w*|get_permuted_offset\w*|advance_offset_by_\w+",
+        "calls {0}",
+        0.8,
+    )
+    xor = r"[\w)\]]\s*\^(?!=)\s*[\w(]"
+    for function in device_functions(view):
+        shared = shared_names(view, function)
+        for match in view.search(xor, function.body):
+            start = max(view.code.rfind(c, 0, match.start()) for c in ";{}") + 1
+            end = view.code.find(";", match.end())
+            statement = view.code[start:end]
+            if not _permutes(view, function, statement, match.start() - start, shared):
+                continue
+            yield Finding(
+                Span(start + len(statement) - len(statement.lstrip()), end),
+                f"XOR in the address {' '.join(statement.split())[:70]}",
+                0.85,
+            )
+
+
+def _permutes(view: SyntaxView, function: Function, statement: str, offset: int, shared: frozenset[str]) -> bool:
+    """Whether an XOR permutes an index: a row's low bits mixed into a column, ending in an address."""
+    around = statement[max(0, offset - 60) : offset + 60]
+    if re.search(
+        r"__shfl|\^\s*1\s*[;)\]]|seed|hash|rng|philox|(?<!\w)lane\w*\s*\^|\^\s*(?:mask|0x[0-9a-fA-F]{5,})", around
+    ):
+        return False
+    if re.search(r"\^[^;]*(?:!=|==)|(?:!=|==)[^;]*\^", around):
+        return False
+    masked = re.search(r"\^\s*\(?[^;^]*(?:&|%|>>|/)|(?:&|%|>>|/)[^;^]*\)?\s*\^", around)
+    if not masked:
+        return False
+    named = re.search(r"(?i)swizzl|permut", function.name)
+    target = re.match(r"\s*(?:const\s+)?(?:[\w:]+\s+)*?(\w+)\s*=", statement)
+    subscripted = any(re.search(rf"\b{re.escape(s)}\b[^;]*\[[^;]*\^", statement) for s in shared & names_in(statement))
+    feeds = target and any(
+        re.search(rf"\b{re.escape(s)}\b[^;=]*\b{re.escape(target.group(1))}\b", view.text(function.body))
+        for s in shared
+    )
+    return bool(named or subscripted or feeds)
+
+
+@detector("bank-conflict-padding")
+def bank_conflict_padding(view: SyntaxView) -> Iterator[Finding]:
+    """Shared arrays with rows a little longer than the tile."""
+    for array in view.variables:
+        if not array.shared or not array.dimensions:
+            continue
+        last = array.dimensions[-1]
+        if len(array.dimensions) >= 2:
+            padded = re.search(
+                r"\+\s*(\(?\s*(?:[1248]|16)\b(?!\s*\*)|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew|NElts|VEC|Vec)\w*)", last
+            )
+            halo = any(re.search(r"\+\s*\(?\s*[1-9]\b", d) and len(d) < 40 for d in array.dimensions[:-1])
+        else:
+            padded = re.search(
+                r"\*\s*\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|SKEW|[Pp]ad)\w*)\s*\)|\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|[Pp]ad)\w*)\s*\)\s*\*",
+                last,
+            )
+            halo = False
+        if padded and not halo:
+            yield Finding(
+                Span(array.start, array.end), f"rows of {array.name} are padded: [{']['.join(array.dimensions)}]", 0.92
+            )
+    for match in view.search(
+        r"\b(?:constexpr|const|static)\b[^;=]*\b\w*(?:stride|STRIDE|Stride|pitch|ld[abc]?|LD)\w*\s*=\s*[^;]*\+\s*(?:[1248]|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew)\w*)\s*;"
+    ):
+        if re.search(r"(?i)s(?:h|m)em|shared", match.group()) or re.search(r"(?i)PAD|SKEW", match.group()):
+            yield Finding(Span(*match.span()), f"padded row length {' '.join(match.group().split())[:70]}", 0.75)
+
+
+@detector("transposed-operand-layout")
+def transposed_operand_layout(view: SyntaxView) -> Iterator[Finding]:
+    """An operand seen or stored transposed on purpose, so that its accesses are contiguous."""
+    yield from first(
+        assembled(view, r"(?:ldmatrix|stmatrix)\.\S*\.trans", "PTX {0} transposes the fragment", 0.85),
+        mentions(view, r"\bSM75_U\w*LDSM_T\b", "copy atom {0} transposes", 0.85),
+        called(view, r"\w*ldmatrix\w*trans\w*", "calls {0}", 0.85),
+        mentions(view, r"\bSmemLayout\w*(?:[Tt]ransposed|Vt|Kt|Qt)\w*", "{0}: a transposed view of shared memory", 0.9),
+        mentions(view, r"\bTensor\s+sd?[A-Z]\w?t\s*=\s*make_tensor", "{0}: a transposed view", 0.85),
+    )
+    yield from _transposing_stores(view)
+
+
+def _transposing_stores(view: SyntaxView) -> Iterator[Finding]:
+    """A shared 2-D array written column by column from rows of global memory, read along rows."""
+    arrays = {v.name for v in view.variables if v.shared and len(v.dimensions) >= 2}
+    for assignment in view.assignments:
+        if assignment.name not in arrays or assignment.operator != "=":
+            continue
+        indices = re.findall(r"\[([^\[\]]*)\]", assignment.target)[-2:]
+        loaded = re.search(r"\w\s*\[([^\[\]]*)\]", assignment.value)
+        if len(indices) != 2 or not loaded:
+            continue
+        fast = re.search(r"\+\s*([A-Za-z_]\w*)\s*$", loaded.group(1))
+        if fast and fast.group(1) in names_in(indices[0]) and fast.group(1) not in names_in(indices[1]):
+            yield Finding(assignment.span, f"stores {assignment.name} transposed: {assignment.target.strip()}", 0.6)
