@@ -15,19 +15,19 @@ from typing import Any, Protocol
 from kx.errors import KxError, RunCorrupt
 from search.authors import Assignment, Author, Edit, Refinement
 from search.evaluation.pool import Evaluated
+from search.models import AllowanceSpent
 from search.outcome import (
     Outcome,
     Rejected,
     Scored,
     describe,
     kind_of,
-    outcome_from_json,
     outcome_to_json,
     score_against,
 )
 from search.planners import Planner
 from search.program import Program
-from search.run_store import Run
+from search.run_store import Run, logged_outcome
 from search.task import Task
 from search.world_model import Attempt, Node, WorldModel
 
@@ -123,26 +123,43 @@ class Engine:
         self.run.drop_partial_event()
         for event in self.run.events():
             if event["kind"] == "evaluated":
-                self._logged[event["program"]] = _logged_outcome(self.run, event)
-        seed_outcome = self._plant_seed()
-        stopped = "no action is left to try"
+                self._logged[event["program"]] = logged_outcome(self.run, event)
+        root, seed_outcome = self._plant_seed()
+        try:
+            self.crew.planner.propose(self.model, root, self.task.seed, seed_outcome)
+            stopped = self._iterate(seed_outcome)
+        except AllowanceSpent as exc:
+            stopped = exc.message
+        except BaseException:
+            self.run.save_world_model(self.model.to_json())
+            raise
+        return self._finish(seed_outcome, stopped)
+
+    def _iterate(self, seed_outcome: Scored) -> str:
+        """Rounds until the search should stop; returns why it did."""
         quiet_rounds = 0
-        while (node := self._next_node()) is not None:
-            if len(self._outcomes) >= self.budget.evaluations:
-                stopped = f"the budget of {self.budget.evaluations} evaluations is used up"
-                break
+        while True:
+            self.run.save_world_model(self.model.to_json())
+            if self._is_spent():
+                return f"the budget of {self.budget.evaluations} evaluations is used up"
             if quiet_rounds >= self.budget.patience:
-                stopped = f"no improvement in {quiet_rounds} rounds"
-                break
+                return f"no improvement in {quiet_rounds} rounds"
+            node = self._next_node()
+            if node is None:
+                return self.crew.planner.trouble or "no action is left to try"
             self.model.round += 1
             best_before = self.model.best().score or 0.0
             closed = self._try(node, seed_outcome)
             improved = (closed.score or 0.0) > best_before * self.budget.min_gain
             quiet_rounds = 0 if improved else quiet_rounds + 1
-            self._evolve(closed)
-        return self._finish(seed_outcome, stopped)
+            if not self._is_spent():
+                self._evolve(closed)
+            self._tell("closed", node=closed.id, status=closed.status, score=closed.score, best=self.model.best().id)
 
-    def _plant_seed(self) -> Scored:
+    def _is_spent(self) -> bool:
+        return len(self._outcomes) >= self.budget.evaluations
+
+    def _plant_seed(self) -> tuple[Node, Scored]:
         program = self.task.seed
         outcome = self._evaluate_all([program], "n0")[0]
         if not isinstance(outcome, Scored):
@@ -151,9 +168,7 @@ class Engine:
                 "this is a fault of the task or of this machine, not of the search",
             )
         root = self.model.plant(program.digest, 1.0, describe(outcome))
-        self.crew.planner.propose(self.model, root, program, outcome)
-        self.run.save_world_model(self.model.to_json())
-        return outcome
+        return root, outcome
 
     def _next_node(self) -> Node | None:
         """The most promising open node; when the frontier is empty, more proposals below the best nodes first."""
@@ -255,8 +270,6 @@ class Engine:
             self.crew.planner.evolve(self.model, closed, program, outcome)
         else:
             self.crew.planner.evolve(self.model, closed, None, None)
-        self._tell("closed", node=closed.id, status=closed.status, score=closed.score, best=self.model.best().id)
-        self.run.save_world_model(self.model.to_json())
 
     def _tell(self, kind: str, **fields: Any) -> None:
         """Log a decision; decisions are for readers, only outcomes are read back."""
@@ -284,10 +297,3 @@ class Engine:
 def evaluation_seed(run_seed: int, program: Program) -> int:
     """The seed that draws a program's inputs: fixed by the run and the program, unknown to the program."""
     return int.from_bytes(hashlib.sha256(f"{run_seed}/{program.digest}".encode()).digest()[:4], "big")
-
-
-def _logged_outcome(run: Run, event: dict[str, Any]) -> Outcome:
-    try:
-        return outcome_from_json(event["outcome"])
-    except KeyError as exc:
-        raise RunCorrupt(f"run {run.id}: an evaluated event misses {exc}", "start a new run") from exc

@@ -22,6 +22,7 @@ from typing import Any
 
 from kx.errors import RunCorrupt, UnknownName
 from kx.paths import Home, exclusive, write_atomically
+from search.outcome import Outcome, outcome_from_json
 from search.program import Program, program_from_json
 
 CONFIGURATION = "run.json"
@@ -110,6 +111,29 @@ class Run:
             write_atomically(path, text)
         return digest
 
+    def prompt(self, digest: str) -> str:
+        """The kept prompt.
+
+        Raises:
+            RunCorrupt: it is missing or unreadable.
+        """
+        path = self.folder / "prompts" / f"{digest}.md"
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as exc:
+            raise RunCorrupt(f"run {self.id}: prompt {digest} can't be read", f"look at {path}") from exc
+
+    def outcome(self, digest: str) -> Outcome | None:
+        """The logged outcome of a program, None when it was not evaluated.
+
+        Raises:
+            RunCorrupt: the log can't be read.
+        """
+        for event in self.events():
+            if event["kind"] == "evaluated" and event.get("program") == digest:
+                return logged_outcome(self, event)
+        return None
+
     def save_world_model(self, data: Mapping[str, Any]) -> None:
         """Replace the snapshot of the tree."""
         write_atomically(self.folder / WORLD_MODEL, json.dumps(data, indent=1))
@@ -126,6 +150,18 @@ class Run:
             hint = f"kx resume {self.id} rebuilds it"
             raise RunCorrupt(f"run {self.id} has no readable {WORLD_MODEL}", hint) from exc
         return data
+
+
+def logged_outcome(run: Run, event: Mapping[str, Any]) -> Outcome:
+    """The outcome in an ``evaluated`` event.
+
+    Raises:
+        RunCorrupt: the event lacks it.
+    """
+    try:
+        return outcome_from_json(event["outcome"])
+    except (KeyError, TypeError) as exc:
+        raise RunCorrupt(f"run {run.id}: an evaluated event misses {exc}", "start a new run") from exc
 
 
 def create_run(home: Home, configuration: Mapping[str, Any]) -> Run:

@@ -13,23 +13,21 @@ from kgraph.graph import KnowledgeGraph
 from kgraph.model import Constraint, Observation
 from kx.errors import RunCorrupt, UnknownName
 from kx.paths import Home
-from retrieval.context import build_context, render_context
 from retrieval.ranking import Retriever
-from search.artifacts import render, write_best
-from search.authors.block_author import BlockAuthor
+from search.artifacts import write_best
 from search.backends import BACKENDS, Chip, open_backend
+from search.crews import ModelOptions, PromptWriter, choose_pair, model_options_from
 from search.engine import Budget, Crew, Engine, SearchResult
 from search.evaluation.pool import EvaluationSetting, WorkerPool
 from search.evaluation.preflight import preflight
 from search.outcome import Scored
+from search.planners.concept_edits import ConceptEdits
 from search.planners.graph_planner import GraphPlanner, Knowledge, evidence_shares, priors_from
-from search.program import Program
-from search.run_store import Run, create_run, hold, open_run
+from search.run_store import Run, create_run, hold
 from search.task import Task, load_task
-from search.world_model import Node, WorldModel
+from search.world_model import ROOT_ID, WorldModel
 
 HARD_LIMITS = ("threads-per-threadgroup", "threadgroup-memory-bytes", "simd-width", "buffer-arguments")
-CONTEXT_BUDGET_TOKENS = 3000
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,7 @@ class SearchOptions:
         kernel, chip, backend: names; budget: when to stop; seed: of all random draws.
         limit_s: wall-clock limit per evaluation; workers: evaluations at once.
         compiler: command of the C++ compiler, None for the one from pip.
+        models: who plans and writes; None for the graph and the building blocks.
     """
 
     kernel: str
@@ -49,6 +48,7 @@ class SearchOptions:
     seed: int = 0
     limit_s: float = 120.0
     compiler: tuple[str, ...] | None = None
+    models: ModelOptions | None = None
 
 
 Watch = Callable[[str, dict[str, Any]], None]
@@ -64,13 +64,13 @@ def require(home: Home, graph: KnowledgeGraph, options: SearchOptions) -> tuple[
     task = load_task(options.kernel)
     chip = chip_for(graph, options.chip)
     open_backend(options.backend, chip, home.cache, options.compiler).require()
+    if options.models is not None:
+        options.models.require()
     return task, chip
 
 
-def start_search(
-    home: Home, graph: KnowledgeGraph, retriever: Retriever | None, options: SearchOptions, watch: Watch
-) -> tuple[Run, SearchResult]:
-    """Create a run and search to its end.
+def new_run(home: Home, graph: KnowledgeGraph, options: SearchOptions) -> Run:
+    """Create a run's folder, with all that its decisions depend on written down.
 
     Raises:
         UnknownName: kernel, chip or back end; nothing is written.
@@ -86,49 +86,40 @@ def start_search(
         "seed": options.seed,
         "limit_s": options.limit_s,
         "compiler": list(options.compiler) if options.compiler else None,
+        "models": options.models.to_json() if options.models else None,
         "chip_quantities": dict(chip.quantities),
         "evidence": dict(knowledge.evidence),
         "priors": {slug: list(value) for slug, value in knowledge.priors.items()},
         "versions": versions(),
     }
-    run = create_run(home, configuration)
-    watch("started", {"run": run.id})
-    return run, _search(home, graph, retriever, run, watch)
+    return create_run(home, configuration)
 
 
-def resume_search(
-    home: Home, graph: KnowledgeGraph, retriever: Retriever | None, identity: str, watch: Watch
-) -> tuple[Run, SearchResult]:
-    """Go on with a run; outcomes in its log are not evaluated again.
+def work_on(home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run: Run, watch: Watch) -> SearchResult:
+    """Search to the end, from wherever the run stands; outcomes and replies in its log are not asked for again.
 
     Raises:
-        UnknownName, RunCorrupt: see ``open_run``.
+        RunCorrupt: its files can't be trusted.
+        ReplyAwaited: it is driven by hand, and a question waits.
+        EndpointFailed: no model answers; the run can be resumed.
     """
-    run = open_run(home, identity)
     watch("started", {"run": run.id})
-    return run, _search(home, graph, retriever, run, watch)
-
-
-def _search(home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run: Run, watch: Watch) -> SearchResult:
     options = options_of(run)
     task, chip = require(home, graph, options)
-    knowledge = Knowledge(
-        concepts={concept.slug: concept for concept in graph.concepts()},
-        evidence=dict(run.configuration["evidence"]),
-        priors={slug: (int(n), float(mean)) for slug, (n, mean) in run.configuration["priors"].items()},
-    )
+    knowledge = knowledge_of(graph, run)
     constraints = graph.constraints(graph.scopes_of(options.chip))
     setting = EvaluationSetting(
         task.name, options.backend, chip, home.cache, options.compiler, options.limit_s, options.budget.batch
     )
-    author = BlockAuthor(task)
+    prompts = PromptWriter(graph, retriever, task, options.chip)
+    pair = choose_pair(run, task, knowledge, prompts, options.models, lambda text: watch("notice", {"text": text}))
     with hold(run), WorkerPool(setting) as pool:
         crew = Crew(
-            planner=GraphPlanner(author, task.kernel_class, knowledge),
-            author=author,
+            planner=pair.planner,
+            author=pair.author,
             evaluator=pool,
             preflight=lambda program: preflight(program, task, constraints),
-            prompt=PromptWriter(graph, retriever, task, options.chip),
+            prompt=prompts.action,
             watch=watch,
         )
         result = Engine(task, run, crew, options.budget, options.seed).search()
@@ -137,36 +128,43 @@ def _search(home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run:
     return result
 
 
-@dataclass
-class PromptWriter:
-    """Renders the prompt of an action from what the graph knows about it."""
+def knowledge_of(graph: KnowledgeGraph, run: Run) -> Knowledge:
+    """What the planner takes from the graph, as it stood when the run began.
 
-    graph: KnowledgeGraph
-    retriever: Retriever | None
-    task: Task
-    chip: str
+    Raises:
+        RunCorrupt: run.json does not hold it.
+    """
+    try:
+        return Knowledge(
+            concepts={concept.slug: concept for concept in graph.concepts()},
+            evidence=dict(run.configuration["evidence"]),
+            priors={slug: (int(n), float(mean)) for slug, (n, mean) in run.configuration["priors"].items()},
+        )
+    except (KeyError, TypeError, ValueError) as exc:
+        raise RunCorrupt(f"run {run.id}: run.json misses or misstates {exc}", "start a new run") from exc
 
-    def __call__(self, model: WorldModel, node: Node, program: Program, outcome: Scored) -> str:
-        """The prompt for ``node``, whose parent's program and outcome are given."""
-        context = build_context(
-            self.graph,
-            self.retriever,
-            concepts=node.action.concepts,
-            kernel_class=self.task.kernel_class,
-            chip=self.chip,
-            task=self.task.name,
-            text=node.action.title,
-        )
-        return render(
-            "action.md.j2",
-            task=self.task,
-            chip=self.graph.chip(self.chip).label,
-            node=node,
-            path=model.path(node.parent or node.id),
-            program=program,
-            parent_outcome=outcome,
-            context=render_context(context, CONTEXT_BUDGET_TOKENS),
-        )
+
+def prompt_for(
+    graph: KnowledgeGraph, retriever: Retriever | None, run: Run, model: WorldModel, node: str | None
+) -> str:
+    """The prompt that an open node would get now; for None, the planner's question below the best node.
+
+    Raises:
+        RunCorrupt: the run's programs or outcomes can't be read.
+    """
+    options = options_of(run)
+    task = load_task(options.kernel)
+    prompts = PromptWriter(graph, retriever, task, options.chip)
+    above = model.best() if node is None else model.nodes[model.nodes[node].parent or ROOT_ID]
+    program, outcome = run.program(above.program), run.outcome(above.program)
+    if not isinstance(outcome, Scored):
+        raise RunCorrupt(f"run {run.id}: node {above.id} has no score", "start a new run")
+    if node is not None:
+        return prompts.action(model, model.nodes[node], program, outcome)
+    ratings = GraphPlanner(
+        ConceptEdits(tuple(graph.concepts()), task.kernel_class), task.kernel_class, knowledge_of(graph, run)
+    )
+    return prompts.plan(model, above, program, outcome, ratings)
 
 
 def options_of(run: Run) -> SearchOptions:
@@ -185,6 +183,7 @@ def options_of(run: Run) -> SearchOptions:
             seed=int(data["seed"]),
             limit_s=float(data["limit_s"]),
             compiler=tuple(data["compiler"]) if data["compiler"] else None,
+            models=model_options_from(data["models"]) if data.get("models") else None,
         )
     except (KeyError, TypeError, ValueError) as exc:
         raise RunCorrupt(f"run {run.id}: run.json misses or misstates {exc}", "start a new run") from exc
@@ -230,6 +229,8 @@ def record_observations(graph: KnowledgeGraph, run: Run, result: SearchResult) -
     for node in result.model.nodes.values():
         if node.parent is None or node.status not in {"closed", "failed"} or not node.action.concepts:
             continue
+        if all(attempt.outcome == "NoProgram" for attempt in node.attempts):
+            continue  # says nothing about the concept
         parent = result.model.nodes[node.parent].score or 1.0
         ratio = (node.score or 0.0) / parent
         graph.add_observation(

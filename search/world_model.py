@@ -131,13 +131,16 @@ class WorldModel:
         """Add an open node under a scored one.
 
         Raises:
-            ValueError: the parent is unknown or has no program, or has a child with the same changes.
+            ValueError: the parent is unknown or has no program, or has a child of the same changes or title.
         """
         above = self.nodes.get(parent)
         if above is None or above.status != "closed":
             raise ValueError(f"{parent} can't have children: it is not a scored node")
-        if any(dict(child.action.changes) == dict(action.changes) for child in self.children(parent)):
-            raise ValueError(f"{parent} already has a child with the changes {dict(action.changes)}")
+        for child in self.children(parent):
+            if action.changes and dict(child.action.changes) == dict(action.changes):
+                raise ValueError(f"{parent} already has a child with the changes {dict(action.changes)}")
+            if not action.changes and child.action.title.casefold() == action.title.casefold():
+                raise ValueError(f"{parent} already has a child titled {action.title!r}")
         node = Node(f"n{len(self.nodes)}", parent, action, belief, "open", self.round, self.round)
         self.nodes[node.id] = node
         return node
@@ -158,6 +161,19 @@ class WorldModel:
         if node.status != "open":
             raise ValueError(f"{node_id} is {node.status}: only open nodes can be pruned")
         return self._put(replace(node, status="pruned", updated_round=self.round, notes=(*node.notes, reason)))
+
+    def split(self, node_id: str, parts: Iterable[tuple[Action, Belief]]) -> list[Node]:
+        """Replace an open node by several smaller actions under the same parent.
+
+        Raises:
+            ValueError: the node is not open, or a part repeats a sibling.
+        """
+        node = self.nodes[node_id]
+        if node.status != "open" or node.parent is None:
+            raise ValueError(f"{node_id} is {node.status}: only open nodes can be split")
+        added = [self.insert(node.parent, action, belief) for action, belief in parts]
+        self.prune(node_id, f"split into {', '.join(part.id for part in added)}")
+        return added
 
     def close(self, node_id: str, attempts: Iterable[Attempt], prompt: str) -> Node:
         """Record what came of an open node: ``closed`` with its best attempt, or ``failed``."""
@@ -180,6 +196,13 @@ class WorldModel:
     def children(self, node_id: str) -> list[Node]:
         """Nodes whose parent is ``node_id``, oldest first."""
         return [node for node in self.nodes.values() if node.parent == node_id]
+
+    def walk(self, node_id: str = ROOT_ID, depth: int = 0) -> list[tuple[Node, int]]:
+        """The node and all below it with their depths, each before its children, older before younger."""
+        found = [(self.nodes[node_id], depth)]
+        for child in self.children(node_id):
+            found += self.walk(child.id, depth + 1)
+        return found
 
     def path(self, node_id: str) -> list[Node]:
         """From the root to the node."""

@@ -47,6 +47,10 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
         "graph": LazyCommand("kx.cli.graph:graph", "Look into the knowledge graph."),
         "search": LazyCommand("kx.cli.search:search", "Search for a fast kernel, starting from a naive one."),
         "resume": LazyCommand("kx.cli.search:resume", "Go on with a search that was stopped or killed."),
+        "prompt": LazyCommand("kx.cli.by_hand:prompt", "Print the prompt for a node, exactly as a model would get it."),
+        "submit": LazyCommand(
+            "kx.cli.by_hand:submit", "Take a reply to the question that a run waits for, and go on with the run."
+        ),
         "runs": LazyCommand("kx.cli.runs:runs", "List the searches in the data folder, oldest first."),
         "show": LazyCommand("kx.cli.runs:show", "Show a run's world model, outcomes and best path."),
         "metal": LazyCommand("kx.cli.metal:metal", "Compile, check and run Metal kernels on this machine's CPU."),

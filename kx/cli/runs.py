@@ -49,20 +49,13 @@ def show(run: str, as_json: bool) -> None:
         return
     print_text(f"{opened.id}: {summary['kernel']} on {summary['chip']}, {summary['state']}")
     print_text("outcomes: " + ", ".join(f"{kind} {count}" for kind, count in sorted(outcomes.items())))
-    for node, depth in _walk(model, "n0", 0):
+    for node, depth in model.walk():
         belief = node.belief
         state = _times(node.score) if node.score else node.status
         beliefs = f" [rating {belief.rating:.1f}, confidence {belief.confidence:.2f}]" if node.parent else ""
         marker = " *" if node.id == model.best().id else ""
         print_text(f"{'  ' * depth}{node.id} {node.action.title}: {state}{beliefs}{marker}")
     print_text("* best")
-
-
-def _walk(model: Any, node_id: str, depth: int) -> list[tuple[Any, int]]:
-    found = [(model.nodes[node_id], depth)]
-    for child in model.children(node_id):
-        found += _walk(model, child.id, depth + 1)
-    return found
 
 
 def _summary(home: Home, identity: str) -> dict[str, Any]:

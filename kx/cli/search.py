@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kx.cli.model_options import model_options, read_model_options
 from kx.cli.output import json_option, note, print_json, print_table, print_text
 from kx.paths import Home
 
@@ -20,33 +21,36 @@ from kx.paths import Home
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1, 256), help="Evaluations at once.")
 @click.option("--limit", "limit_s", default=120.0, show_default=True, help="Seconds that one evaluation may take.")
 @click.option("--seed", default=0, show_default=True, help="Seed of inputs and of random choices.")
+@model_options
 @json_option
-def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit_s: float, **limits: int) -> None:
+def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit_s: float, **others: Any) -> None:
     """Search for a fast kernel, starting from a naive one.
 
     Each action of the world model is rated from the knowledge graph and from the measured bottleneck, written
     by composing building blocks, checked for races, bounds and against a float64 oracle, then timed. Needs no
     key, no GPU and no Mac: the metalsim back end estimates times for the chip's profile.
+
+    With --model, language models plan and write instead (OPENAI_API_KEY holds the key); with --by-hand, you do.
     """
     from kgraph.graph import KnowledgeGraph
     from kx.cli.knowledge import open_index
     from retrieval.ranking import Retriever
     from search.engine import Budget
-    from search.session import SearchOptions, require, start_search
+    from search.session import SearchOptions, new_run, require
 
     home = Home.from_environment()
     budget = Budget(
-        evaluations=limits["budget"],
-        attempts_per_node=limits["attempts"],
-        batch=limits["workers"],
-        patience=limits["patience"],
+        evaluations=others["budget"],
+        attempts_per_node=others["attempts"],
+        batch=others["workers"],
+        patience=others["patience"],
     )
-    options = SearchOptions(kernel, chip, backend, budget, seed, limit_s)
+    options = SearchOptions(kernel, chip, backend, budget, seed, limit_s, models=read_model_options(others))
     graph = KnowledgeGraph.open(home)
     require(home, graph, options)
+    run = new_run(home, graph, options)
     with open_index(home, graph) as index:
-        run, result = start_search(home, graph, Retriever(graph, index), options, Watcher())
-    _report(run, result, as_json)
+        _work(home, graph, Retriever(graph, index), run, as_json)
 
 
 @click.command()
@@ -58,19 +62,35 @@ def resume(run: str, as_json: bool) -> None:
     RUN is a run's name, the latest by default. No evaluation in its log is repeated. A finished run is only
     shown again.
     """
+    continue_run(Home.from_environment(), run, as_json)
+
+
+def continue_run(home: Home, identity: str, as_json: bool) -> None:
+    """Go on with a run and report how it ended, or what it waits for."""
     from kgraph.graph import KnowledgeGraph
     from kx.cli.knowledge import open_index
     from retrieval.ranking import Retriever
     from search.run_store import open_run
-    from search.session import options_of, require, resume_search
+    from search.session import options_of, require
 
-    home = Home.from_environment()
-    options = options_of(open_run(home, run))
+    run = open_run(home, identity)
     graph = KnowledgeGraph.open(home)
-    require(home, graph, options)
+    require(home, graph, options_of(run))
     with open_index(home, graph) as index:
-        opened, result = resume_search(home, graph, Retriever(graph, index), run, Watcher())
-    _report(opened, result, as_json)
+        _work(home, graph, Retriever(graph, index), run, as_json)
+
+
+def _work(home: Home, graph: Any, retriever: Any, run: Any, as_json: bool) -> None:
+    from kx.cli.by_hand import awaited
+    from search.models import ReplyAwaited
+    from search.session import work_on
+
+    try:
+        result = work_on(home, graph, retriever, run, Watcher())
+    except ReplyAwaited as exc:
+        awaited(run, exc.question, as_json)
+    else:
+        _report(run, result, as_json)
 
 
 class Watcher:
@@ -90,6 +110,8 @@ class Watcher:
         elif kind in {"evaluated", "replayed"}:
             again = " (from the log)" if kind == "replayed" else ""
             note(f"  [{fields['evaluations']}] {fields['program'].digest} {self._verdict(fields['outcome'])}{again}")
+        elif kind == "notice":
+            note(f"  {fields['text']}")
         elif kind == "closed":
             score = f"{fields['score']:.2f}x" if fields["score"] else fields["status"]
             note(f"  {fields['node']} closed: {score}; best is {fields['best']}")

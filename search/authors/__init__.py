@@ -80,8 +80,12 @@ class Author(Protocol):
         repairs: whether a failure is worth another attempt: true of authors that read what went wrong.
     """
 
-    name: str
     repairs: bool
+
+    @property
+    def name(self) -> str:
+        """See above."""
+        ...
 
     def begin(self, assignment: Assignment) -> Refinement:
         """Start to work on an action."""

@@ -10,9 +10,22 @@ from search.world_model import Node, WorldModel
 
 
 class Planner(Protocol):
-    """Grows and prunes the tree."""
+    """Grows and prunes the tree.
 
-    name: str
+    Attributes:
+        name: goes into the run's record.
+        trouble: why it can't propose any more; empty when all is well.
+    """
+
+    @property
+    def name(self) -> str:
+        """See above."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """See above."""
+        ...
 
     def propose(self, model: WorldModel, node: Node, program: Program, outcome: Scored) -> list[Node]:
         """Insert the most promising actions below a scored node; returns the new nodes."""

@@ -119,14 +119,17 @@ class GraphPlanner:
     experience: dict[str, list[float]] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     name: str = "graph-planner"
+    trouble: str = ""
 
     def propose(self, model: WorldModel, node: Node, program: Program, outcome: Scored) -> list[Node]:
         """Insert up to ``width`` of the best rated edits that ``node`` has no child for yet."""
         shares = bottleneck_shares(outcome)
-        taken = [dict(child.action.changes) for child in model.children(node.id)]
+        children = model.children(node.id)
+        taken = [dict(child.action.changes) for child in children if child.action.changes]
+        titles = {child.action.title for child in children}
         candidates: list[tuple[float, str, Edit, Belief, str]] = []
         for edit in self.edits.edits(program):
-            if dict(edit.changes) in taken or self._is_futile(edit.concepts):
+            if dict(edit.changes) in taken or edit.label in titles or self._is_futile(edit.concepts):
                 continue
             belief, rationale = self.believe(edit.concepts, shares)
             if belief.rating >= self.rule.hopeless_rating:
