@@ -84,6 +84,7 @@ class ModelPlanner:
         width: most new actions of one reply.
         mending_rounds: how often a plan that does not fit is sent back.
         failures_to_stop: plans in a row that never fitted after which no more are asked for.
+        empty_to_stop: plans in a row that left no open node after which no more are asked for.
         trouble: why there is no plan; empty when all is well.
     """
 
@@ -93,8 +94,10 @@ class ModelPlanner:
     width: int = 3
     mending_rounds: int = 2
     failures_to_stop: int = 3
+    empty_to_stop: int = 2
     trouble: str = ""
     _failed_in_a_row: int = field(default=0)
+    _empty_in_a_row: int = field(default=0)
 
     @property
     def name(self) -> str:
@@ -110,7 +113,7 @@ class ModelPlanner:
         self._plan(model, tried, program, outcome)
 
     def _plan(self, model: WorldModel, node: Node, program: Program | None, outcome: Scored | None) -> list[Node]:
-        if self._failed_in_a_row >= self.failures_to_stop:
+        if self._failed_in_a_row >= self.failures_to_stop or self._empty_in_a_row >= self.empty_to_stop:
             return []
         question = Question("plan", node.id, self.prompt(model, node, program, outcome))
         flaws: list[str] = []
@@ -124,8 +127,12 @@ class ModelPlanner:
                 question = mending_question(question, reply, flaws)
                 continue
             self.model.learn(reply, 0.5)
-            self._failed_in_a_row, self.trouble = 0, ""
-            return self._apply(plan, model)
+            self._failed_in_a_row = 0
+            added = self._apply(plan, model)
+            self._empty_in_a_row = 0 if model.open_nodes() else self._empty_in_a_row + 1
+            is_done = self._empty_in_a_row >= self.empty_to_stop
+            self.trouble = f"{self.model.name} has nothing more to propose" if is_done else ""
+            return added
         self._failed_in_a_row += 1
         self.trouble = f"{self.model.name} gave no plan that fits: {'; '.join(flaws)}"
         return []
