@@ -1,0 +1,560 @@
+// Mixture-of-experts routing: softmax top-k gating, then the tokens sorted by expert.
+// Written for kx. SPDX-License-Identifier: Apache-2.0
+//
+// For every token t, with logits over E experts:
+//
+//   ids[t]     = the k experts of largest logit, largest first; the lower index wins a tie
+//   weights[t] = softmax(logits[t])[ids[t]], divided by their sum if renormalize
+//
+// A (token, slot) pair has the number t * k + slot. All pairs are then sorted by expert, stably,
+// and every expert's run is padded to a multiple of `alignment`, so that a grouped product can work
+// in tiles that never mix experts:
+//
+//   offsets[e]       where the run of expert e starts; offsets[E] is the padded length
+//   sorted_pairs[i]  the pair at place i; the number of pairs, tokens * k, marks padding
+//   places[pair]     the inverse: where each pair went
+//   tile_experts[j]  the expert of places j * alignment and up
+//
+// Three kernels. gate_tokens finds the experts and counts them per chunk of tokens; scan_counts
+// turns each expert's counts into starts; sort_pairs gives every pair its place. No atomic decides
+// an order, so the result is the same in every run.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace kx {
+
+constexpr unsigned kFullWarp = 0xffffffffu;
+constexpr float kLog2e = 1.44269504088896341f;
+constexpr int kMaxExperts = 512;
+constexpr int kMaxTop = 8;
+constexpr int kGateThreads = 128;
+constexpr int kScanThreads = 256;
+constexpr int kSortThreads = 256;
+constexpr int kMinChunkTokens = 32;
+constexpr int kMaxChunks = 2048;
+
+template <class T>
+struct GateParams {
+    const T* logits;      // (tokens, experts)
+    float* weights;       // (tokens, top_k)
+    int* ids;             // (tokens, top_k)
+    int* chunk_counts;    // (experts, chunks)
+    int tokens;
+    int experts;
+    int top_k;
+    int chunks;
+    int chunk_tokens;
+    bool vectorized;  // rows start on 16-byte boundaries
+    bool renormalize;
+};
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+// A logit and its expert in one unsigned number, so that ranking is a plain comparison and equal
+// logits fall to the lower index. The float's bits become monotone by flipping the sign bit of
+// positive numbers and all bits of negative ones; the complement of the index fills the low end.
+// Sixteen-bit logits leave room for both in one word. (-0 ranks just below +0, a NaN without sign
+// above everything.)
+template <class T>
+struct Ranking {
+    static constexpr bool kNarrow = sizeof(T) == 2;
+    using Key = std::conditional_t<kNarrow, uint32_t, uint64_t>;
+
+    static __device__ __forceinline__ uint32_t bits(T logit) {
+        if constexpr (kNarrow)
+            return static_cast<uint32_t>(*reinterpret_cast<const uint16_t*>(&logit)) << 16;
+        else
+            return __float_as_uint(logit);
+    }
+
+    static __device__ __forceinline__ Key key(T logit, int expert) {
+        const uint32_t raw = bits(logit);
+        const uint32_t flip = static_cast<uint32_t>(static_cast<int32_t>(raw) >> 31) | 0x80000000u;
+        const uint32_t monotone = raw ^ flip;
+        if constexpr (kNarrow)
+            return (monotone & 0xffff0000u) | (0xffffu - static_cast<uint32_t>(expert));
+        else
+            return static_cast<uint64_t>(monotone) << 32 | ~static_cast<uint32_t>(expert);
+    }
+
+    static __device__ __forceinline__ int expert(Key key) {
+        return static_cast<int>(kNarrow ? 0xffffu - (static_cast<uint32_t>(key) & 0xffffu)
+                                        : ~static_cast<uint32_t>(key));
+    }
+
+    static __device__ __forceinline__ float logit(Key key) {
+        const uint32_t monotone =
+            kNarrow ? static_cast<uint32_t>(key) : static_cast<uint32_t>(static_cast<uint64_t>(key) >> 32);
+        const uint32_t raw = monotone & 0x80000000u ? monotone ^ 0x80000000u : ~monotone;
+        if constexpr (kNarrow) {
+            const uint16_t half_bits = static_cast<uint16_t>(raw >> 16);
+            return to_float(*reinterpret_cast<const T*>(&half_bits));
+        } else {
+            return __uint_as_float(raw);
+        }
+    }
+};
+
+template <class Key>
+__device__ __forceinline__ void order_descending(Key& larger, Key& smaller) {
+    const Key a = larger;
+    const Key b = smaller;
+    larger = a < b ? b : a;
+    smaller = a < b ? a : b;
+}
+
+// Batcher's odd-even merge sort, largest first: 19 comparisons for 8 keys, no branch. Fully
+// unrolled, every index is a constant and the keys stay in registers.
+template <int kCount, class Key>
+__device__ __forceinline__ void sort_descending(Key (&keys)[kCount]) {
+#pragma unroll
+    for (int run = 1; run < kCount; run *= 2)
+#pragma unroll
+        for (int step = run; step >= 1; step /= 2)
+#pragma unroll
+            for (int i = 0; i < kCount; ++i) {
+                const int first = i - step % run;
+                const bool compares = first >= 0 && first % (2 * step) < step && i + step < kCount &&
+                                      i / (2 * run) == (i + step) / (2 * run);
+                if (compares) order_descending(keys[i], keys[i + step]);
+            }
+}
+
+// The kCount largest of two descending lists. The larger of a[i] and b[last - i], for all i, are
+// the largest overall, in an order that first rises and then falls; log2(kCount) exchanges at
+// halving distances then sort it.
+template <int kCount, class Key>
+__device__ __forceinline__ void merge_top(Key (&best)[kCount], const Key (&other)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+        best[i] = best[i] < other[kCount - 1 - i] ? other[kCount - 1 - i] : best[i];
+#pragma unroll
+    for (int distance = kCount / 2; distance > 0; distance /= 2)
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+            if (i % (2 * distance) < distance) order_descending(best[i], best[i + distance]);
+}
+
+// One lane's share of a token's logits: 16-byte vectors, kLanes apart, so that the lanes of a token
+// read whole 32-byte sectors together.
+template <class T, int kLanes, int kPerLane>
+struct LogitSlice {
+    static constexpr int kWidth = 16 / static_cast<int>(sizeof(T));
+    static_assert(kPerLane % kWidth == 0, "a lane's share is a whole number of vectors");
+    alignas(16) T elements[kPerLane];
+
+    static __device__ __forceinline__ int expert(int i, int lane) {
+        return (i / kWidth * kLanes + lane) * kWidth + i % kWidth;
+    }
+
+    // Experts that don't exist get the bits that rank lowest of all. An expert that does exist
+    // wins even with the same bits, because its index is smaller: a missing one is never chosen.
+    __device__ __forceinline__ void load(const T* __restrict__ row, int lane, int experts,
+                                         bool vectorized) {
+        if (vectorized) {
+#pragma unroll
+            for (int i = 0; i < kPerLane; i += kWidth) {
+                uint4 word = make_uint4(~0u, ~0u, ~0u, ~0u);
+                if (expert(i, lane) < experts)
+                    word = __ldcs(reinterpret_cast<const uint4*>(row + expert(i, lane)));
+                *reinterpret_cast<uint4*>(elements + i) = word;
+            }
+        } else {
+            using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+#pragma unroll
+            for (int i = 0; i < kPerLane; ++i) {
+                Bits word = static_cast<Bits>(~0u);
+                if (expert(i, lane) < experts)
+                    word = __ldg(reinterpret_cast<const Bits*>(row) + expert(i, lane));
+                reinterpret_cast<Bits*>(elements)[i] = word;
+            }
+        }
+    }
+};
+
+template <int kLanes>
+__device__ __forceinline__ float sum_lanes(float value) {
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(kFullWarp, value, distance);
+    return value;
+}
+
+__device__ __forceinline__ float exp2_approx(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+    return result;
+}
+
+// The kTop best experts of one token, the same in all its lanes. Few lanes with many logits each
+// are better than the opposite: sorting in a lane costs no exchange, and every step across lanes
+// is done by all of them alike.
+template <int kTop, class T, int kLanes, int kPerLane>
+__device__ __forceinline__ void select_top(typename Ranking<T>::Key (&best)[kTop],
+                                           const LogitSlice<T, kLanes, kPerLane>& slice, int lane) {
+    using Key = typename Ranking<T>::Key;
+    using Slice = LogitSlice<T, kLanes, kPerLane>;
+#pragma unroll
+    for (int batch = 0; batch < kPerLane; batch += kTop) {
+        Key candidates[kTop];
+#pragma unroll
+        for (int i = 0; i < kTop; ++i)
+            candidates[i] = Ranking<T>::key(slice.elements[batch + i], Slice::expert(batch + i, lane));
+        sort_descending<kTop>(candidates);
+        if (batch == 0) {
+#pragma unroll
+            for (int i = 0; i < kTop; ++i) best[i] = candidates[i];
+        } else {
+            merge_top<kTop>(best, candidates);
+        }
+    }
+#pragma unroll
+    for (int distance = 1; distance < kLanes; distance *= 2) {
+        Key other[kTop];
+#pragma unroll
+        for (int i = 0; i < kTop; ++i) other[i] = __shfl_xor_sync(kFullWarp, best[i], distance);
+        merge_top<kTop>(best, other);
+    }
+}
+
+// Blocks per multiprocessor, at least: enough warps to hide one another's sorting, with 80 registers
+// per thread, or 96 where the keys have two words.
+template <class T>
+constexpr int gate_blocks() {
+    return sizeof(T) == 2 ? 6 : 5;
+}
+
+// One block routes the tokens of one chunk, kLanes lanes to a token, and counts its experts.
+template <class T, int kTop, int kLanes, int kPerLane>
+__global__ void __launch_bounds__(kGateThreads, gate_blocks<T>())
+    gate_tokens(const __grid_constant__ GateParams<T> params) {
+    using Key = typename Ranking<T>::Key;
+    using Slice = LogitSlice<T, kLanes, kPerLane>;
+    constexpr int kSlots = kTop > kLanes ? kTop / kLanes : 1;  // results that one lane writes
+    __shared__ int counts[kMaxExperts];
+    for (int e = threadIdx.x; e < params.experts; e += kGateThreads) counts[e] = 0;
+    __syncthreads();
+
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const int begin = blockIdx.x * params.chunk_tokens;
+    const int end = min(begin + params.chunk_tokens, params.tokens);
+    // The bound is the block's, not the lane's: lanes without a token have to join the shuffles.
+    for (int tile = begin; tile < end; tile += kGateThreads / kLanes) {
+        const int token = tile + static_cast<int>(threadIdx.x) / kLanes;
+        const bool exists = token < end;
+        Slice slice;
+        slice.load(params.logits + static_cast<int64_t>(token) * params.experts, lane,
+                   exists ? params.experts : 0, params.vectorized);
+        Key best[kTop];
+        select_top<kTop>(best, slice, lane);
+
+        // Softmax relative to the largest logit. Renormalized weights need no other logit than the
+        // chosen ones: the softmax's own denominator cancels.
+        const float shift = -Ranking<T>::logit(best[0]) * kLog2e;
+        float weights[kTop];
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kTop; ++i) {
+            weights[i] = exp2_approx(fmaf(Ranking<T>::logit(best[i]), kLog2e, shift));
+            if (i < params.top_k) sum += weights[i];
+        }
+        if (!params.renormalize) {
+            sum = 0.0f;
+#pragma unroll
+            for (int i = 0; i < kPerLane; ++i)
+                if (Slice::expert(i, lane) < params.experts)
+                    sum += exp2_approx(fmaf(to_float(slice.elements[i]), kLog2e, shift));
+            sum = sum_lanes<kLanes>(sum);
+        }
+
+        // Lane l writes slots l * kSlots and up. Picking them by comparison keeps the register
+        // arrays free of indices that are only known at run time.
+        float my_weights[kSlots];
+        int my_ids[kSlots];
+#pragma unroll
+        for (int i = 0; i < kTop; ++i)
+            if (i / kSlots == lane) {
+                my_weights[i % kSlots] = weights[i];
+                my_ids[i % kSlots] = Ranking<T>::expert(best[i]);
+            }
+        const float inverse = __fdividef(1.0f, sum);
+        const int64_t row = static_cast<int64_t>(token) * params.top_k;
+#pragma unroll
+        for (int s = 0; s < kSlots; ++s) {
+            const int slot = lane * kSlots + s;
+            if (exists && slot < params.top_k) {
+                params.weights[row + slot] = my_weights[s] * inverse;
+                params.ids[row + slot] = my_ids[s];
+                atomicAdd(&counts[my_ids[s]], 1);
+            }
+        }
+    }
+
+    __syncthreads();
+    for (int e = threadIdx.x; e < params.experts; e += kGateThreads)
+        params.chunk_counts[static_cast<int64_t>(e) * params.chunks + blockIdx.x] = counts[e];
+}
+
+// The sum of the values of all threads before this one; `total` becomes that of the whole block.
+template <int kThreads>
+__device__ __forceinline__ int exclusive_block_scan(int value, int& total) {
+    constexpr int kWarps = kThreads / 32;
+    __shared__ int warp_totals[kWarps];
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    int inclusive = value;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int before = __shfl_up_sync(kFullWarp, inclusive, distance);
+        if (lane >= distance) inclusive += before;
+    }
+    __syncthreads();  // the totals of a previous scan may still be in use
+    if (lane == 31) warp_totals[warp] = inclusive;
+    __syncthreads();
+    int exclusive = inclusive - value;
+    total = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+        if (w < warp) exclusive += warp_totals[w];
+        total += warp_totals[w];
+    }
+    return exclusive;
+}
+
+// One block per expert: its counts per chunk become the number of its pairs in earlier chunks.
+__global__ void __launch_bounds__(kScanThreads)
+    scan_counts(int* __restrict__ chunk_counts, int* __restrict__ totals, int chunks) {
+    int* counts = chunk_counts + static_cast<int64_t>(blockIdx.x) * chunks;
+    int carry = 0;
+    for (int first = 0; first < chunks; first += kScanThreads) {
+        const int chunk = first + static_cast<int>(threadIdx.x);
+        const int count = chunk < chunks ? counts[chunk] : 0;
+        int sum = 0;
+        const int before = exclusive_block_scan<kScanThreads>(count, sum);
+        if (chunk < chunks) counts[chunk] = carry + before;
+        carry += sum;
+    }
+    if (threadIdx.x == 0) totals[blockIdx.x] = carry;
+}
+
+struct SortParams {
+    const int* ids;            // (tokens, top_k)
+    const int* chunk_starts;   // (experts, chunks), from scan_counts
+    const int* totals;         // (experts)
+    int* sorted_pairs;
+    int* places;               // may be null
+    int* tile_experts;
+    int* offsets;              // (experts + 1)
+    int pairs;
+    int experts;
+    int chunks;
+    int chunk_pairs;
+    int alignment;
+};
+
+struct SortMemory {
+    int offsets[kMaxExperts + 1];
+    int next[kSortThreads / 32][kMaxExperts];  // a warp's next place for each expert
+};
+
+// Where each expert's padded run starts. Every block does this small scan for itself; that is
+// cheaper than one more kernel between the other two.
+__device__ __forceinline__ void scan_totals(const SortParams& params, SortMemory& memory) {
+    int carry = 0;
+    for (int first = 0; first < params.experts; first += kSortThreads) {
+        const int e = first + static_cast<int>(threadIdx.x);
+        const int count = e < params.experts ? __ldg(params.totals + e) : 0;
+        const int padded = (count + params.alignment - 1) / params.alignment * params.alignment;
+        int sum = 0;
+        const int before = exclusive_block_scan<kSortThreads>(padded, sum);
+        if (e < params.experts) memory.offsets[e] = carry + before;
+        carry += sum;
+    }
+    if (threadIdx.x == 0) memory.offsets[params.experts] = carry;
+}
+
+// The padding and the tile table of some experts, dealt out over the grid.
+__device__ __forceinline__ void describe_runs(const SortParams& params, const SortMemory& memory) {
+    for (int e = blockIdx.x; e < params.experts; e += gridDim.x) {
+        const int begin = memory.offsets[e];
+        const int end = memory.offsets[e + 1];
+        for (int i = begin + __ldg(params.totals + e) + threadIdx.x; i < end; i += kSortThreads)
+            params.sorted_pairs[i] = params.pairs;
+        for (int j = begin / params.alignment + threadIdx.x; j < end / params.alignment;
+             j += kSortThreads)
+            params.tile_experts[j] = e;
+    }
+    if (blockIdx.x == 0)
+        for (int e = threadIdx.x; e <= params.experts; e += kSortThreads)
+            params.offsets[e] = memory.offsets[e];
+}
+
+// One block sorts the pairs of one chunk, each warp a contiguous part of them.
+__global__ void __launch_bounds__(kSortThreads) sort_pairs(const __grid_constant__ SortParams params) {
+    constexpr int kWarps = kSortThreads / 32;
+    __shared__ SortMemory memory;
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    for (int i = threadIdx.x; i < kWarps * kMaxExperts; i += kSortThreads) (&memory.next[0][0])[i] = 0;
+    scan_totals(params, memory);
+    __syncthreads();
+
+    const int chunk_begin = blockIdx.x * params.chunk_pairs;
+    const int chunk_end = min(chunk_begin + params.chunk_pairs, params.pairs);
+    const int part = (params.chunk_pairs + kSortThreads - 1) / kSortThreads * 32;
+    const int begin = chunk_begin + warp * part;
+    const int end = min(begin + part, chunk_end);
+    for (int pair = begin + lane; pair < end; pair += 32)
+        atomicAdd(&memory.next[warp][__ldg(params.ids + pair)], 1);
+    __syncthreads();
+
+    // Counts per warp become places: those of earlier chunks come first, then earlier warps.
+    for (int e = threadIdx.x; e < params.experts; e += kSortThreads) {
+        int place = memory.offsets[e] +
+                    __ldg(params.chunk_starts + static_cast<int64_t>(e) * params.chunks + blockIdx.x);
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+            const int count = memory.next[w][e];
+            memory.next[w][e] = place;
+            place += count;
+        }
+    }
+    __syncthreads();
+
+    // 32 pairs at a time. The lanes with the same expert find one another by a vote; each one's
+    // rank among them is the number of such lanes below it, which is what keeps the sort stable.
+    for (int first = begin; first < end; first += 32) {
+        const int pair = first + lane;
+        const int expert = pair < end ? __ldg(params.ids + pair) : -1;
+        const unsigned peers = __match_any_sync(kFullWarp, expert);
+        const int rank = __popc(peers & ((1u << lane) - 1u));
+        const int start = expert >= 0 ? memory.next[warp][expert] : 0;
+        __syncwarp();  // everybody has read the place before it moves on
+        if (expert >= 0) {
+            if (rank == 0) memory.next[warp][expert] = start + __popc(peers);
+            params.sorted_pairs[start + rank] = pair;
+            if (params.places != nullptr) params.places[pair] = start + rank;
+        }
+        __syncwarp();
+    }
+    describe_runs(params, memory);
+}
+
+struct Chunking {
+    int tokens;  // per chunk
+    int chunks;
+};
+
+Chunking divide_tokens(int tokens) {
+    const int wanted = (tokens + kMaxChunks - 1) / kMaxChunks;
+    const int size = (wanted + kMinChunkTokens - 1) / kMinChunkTokens * kMinChunkTokens;
+    return {size, (tokens + size - 1) / size};
+}
+
+template <class T, int kTop, int kLanes, int kPerLane>
+cudaError_t launch_gate(const GateParams<T>& params, cudaStream_t stream) {
+    gate_tokens<T, kTop, kLanes, kPerLane><<<params.chunks, kGateThreads, 0, stream>>>(params);
+    return cudaGetLastError();
+}
+
+template <class T, int kTop>
+cudaError_t dispatch_experts(const GateParams<T>& params, cudaStream_t stream) {
+    if (params.experts <= 16) return launch_gate<T, kTop, 2, 8>(params, stream);
+    if (params.experts <= 64) return launch_gate<T, kTop, 4, 16>(params, stream);
+    if (params.experts <= 128) return launch_gate<T, kTop, 4, 32>(params, stream);
+    if (params.experts <= 256) return launch_gate<T, kTop, 8, 32>(params, stream);
+    return launch_gate<T, kTop, 16, 32>(params, stream);
+}
+
+template <class T>
+cudaError_t dispatch_top(const GateParams<T>& params, cudaStream_t stream) {
+    if (params.top_k <= 2) return dispatch_experts<T, 2>(params, stream);
+    if (params.top_k <= 4) return dispatch_experts<T, 4>(params, stream);
+    return dispatch_experts<T, 8>(params, stream);
+}
+
+bool is_valid(int tokens, int experts, int top_k) {
+    return tokens >= 0 && tokens <= (1 << 27) && experts >= 1 && experts <= kMaxExperts &&
+           top_k >= 1 && top_k <= kMaxTop && top_k <= experts;
+}
+
+}  // namespace kx
+
+// Bytes of device memory that hand the counts over from the gate to the sort.
+extern "C" int64_t kx_moe_workspace_bytes(int tokens, int experts) {
+    const int64_t chunks = kx::divide_tokens(tokens).chunks;
+    return (chunks + 1) * experts * static_cast<int64_t>(sizeof(int));
+}
+
+// dtype of the logits: 0 float, 1 half, 2 bfloat16. Returns a cudaError_t as int.
+extern "C" int kx_moe_gate(const void* logits, float* weights, int* ids, int* workspace, int tokens,
+                           int experts, int top_k, int renormalize, int dtype, void* stream) {
+    if (!kx::is_valid(tokens, experts, top_k)) return cudaErrorInvalidValue;
+    if (tokens == 0) return cudaSuccess;
+    const kx::Chunking chunking = kx::divide_tokens(tokens);
+    const auto run = [&](auto element) {
+        using T = decltype(element);
+        kx::GateParams<T> params{};
+        params.logits = static_cast<const T*>(logits);
+        params.weights = weights;
+        params.ids = ids;
+        params.chunk_counts = workspace;
+        params.tokens = tokens;
+        params.experts = experts;
+        params.top_k = top_k;
+        params.chunks = chunking.chunks;
+        params.chunk_tokens = chunking.tokens;
+        params.vectorized = reinterpret_cast<uintptr_t>(logits) % 16 == 0 &&
+                            experts * static_cast<int>(sizeof(T)) % 16 == 0;
+        params.renormalize = renormalize != 0;
+        return kx::dispatch_top(params, static_cast<cudaStream_t>(stream));
+    };
+    switch (dtype) {
+        case 0:
+            return run(float{});
+        case 1:
+            return run(__half{});
+        case 2:
+            return run(__nv_bfloat16{});
+        default:
+            return cudaErrorInvalidValue;
+    }
+}
+
+// Sorts what kx_moe_gate wrote to ids and workspace, with the same tokens, experts and top_k.
+// sorted_pairs needs room for pairs + experts * (alignment - 1), tile_experts for that over
+// alignment; both are written up to offsets[experts] only.
+extern "C" int kx_moe_sort(const int* ids, int* workspace, int* sorted_pairs, int* places,
+                           int* tile_experts, int* offsets, int tokens, int experts, int top_k,
+                           int alignment, void* stream) {
+    if (!kx::is_valid(tokens, experts, top_k) || tokens == 0 || alignment < 1 || alignment > 1024)
+        return cudaErrorInvalidValue;
+    const kx::Chunking chunking = kx::divide_tokens(tokens);
+    const auto cuda_stream = static_cast<cudaStream_t>(stream);
+    kx::SortParams params{};
+    params.ids = ids;
+    params.chunk_starts = workspace;
+    params.totals = workspace + static_cast<int64_t>(experts) * chunking.chunks;
+    params.sorted_pairs = sorted_pairs;
+    params.places = places;
+    params.tile_experts = tile_experts;
+    params.offsets = offsets;
+    params.pairs = tokens * top_k;
+    params.experts = experts;
+    params.chunks = chunking.chunks;
+    params.chunk_pairs = chunking.tokens * top_k;
+    params.alignment = alignment;
+    int* totals = workspace + static_cast<int64_t>(experts) * chunking.chunks;
+    kx::scan_counts<<<experts, kx::kScanThreads, 0, cuda_stream>>>(workspace, totals, chunking.chunks);
+    const cudaError_t status = cudaGetLastError();
+    if (status != cudaSuccess) return status;
+    kx::sort_pairs<<<chunking.chunks, kx::kSortThreads, 0, cuda_stream>>>(params);
+    return cudaGetLastError();
+}
