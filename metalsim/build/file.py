@@ -6,6 +6,7 @@ import functools
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -207,11 +208,6 @@ def compile_file(
     if isinstance(parameters, CompileFailure):
         return name_feature(parameters, [(tokens, found.lines.place)])
     rewritten = rewrite_file(tokens)
-    linted = _lint(tokens, rewritten, found.lines)
-    faults = [_placed(fault, found.lines) for fault in rewritten.faults]
-    faults += [f"{item.place}:{item.line}: {item.message}" for item in linted if options.strict]
-    if faults:
-        return CompileFailure(tuple(faults), linted)
     text = "\n".join(
         (
             vector_macros(rewritten.swizzles, rewritten.has_unions),
@@ -222,7 +218,18 @@ def compile_file(
             _entry_text(instance, parameters),
         )
     )
-    built = Toolchain(cache, options.compiler).build(text, mode=mode, user_files=found.files, inlined=True)
+    toolchain = Toolchain(cache, options.compiler)
+    with ThreadPoolExecutor(1) as beside:
+        # The compiler takes longer than the lint, and most texts have no faults.
+        building = None
+        if not rewritten.faults and not (rewritten.lint and options.strict):
+            building = beside.submit(toolchain.build, text, mode=mode, user_files=found.files, inlined=True)
+        linted = _lint(tokens, rewritten, found.lines)
+    faults = [_placed(fault, found.lines) for fault in rewritten.faults]
+    faults += [f"{item.place}:{item.line}: {item.message}" for item in linted if options.strict]
+    if faults or building is None:
+        return CompileFailure(tuple(faults), linted)
+    built = building.result()
     if isinstance(built, CompileFailure):
         return replace(name_feature(built, [(tokens, found.lines.place)]), lint=linted)
     shown = tuple(parameter for parameter, _ in parameters)

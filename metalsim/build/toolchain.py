@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import platform
 import re
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from metalsim.build.cache import CacheFolder
+from metalsim.build.commands import Commands
 from metalsim.build.compiler import (
     COMPILER_VARIABLE,
     HINT,
@@ -30,7 +29,7 @@ from metalsim.build.containment import escapes
 from metalsim.build.instrument import USER_FILES, Instrumented, instrument
 from metalsim.errors import CompilerMissing, InputError
 from metalsim.model import CompileFailure
-from metalsim.text.includes import UNDEFINED, IncludeFolders, body_faults, pragma_faults
+from metalsim.text.includes import UNDEFINED, IncludeFolders, body_faults, listed_files, pragma_faults
 from metalsim.text.swizzles import precompiled_heads
 
 __all__ = [
@@ -66,8 +65,6 @@ _DEFINE = re.compile(r"^#define (\w+) ?(.*)$", re.MULTILINE)
 _TOO_LARGE = re.compile(r"relocation \S+ (?:is )?out of range|(?:section|file|output) .*too large")
 _DIAGNOSTIC = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<level>fatal error|error|note): (?P<text>.*)$")
 
-_TARGET = {"x86_64": "x86_64-unknown-linux-gnu", "amd64": "x86_64-unknown-linux-gnu"}
-
 _METAL_MACROS = {"__METAL__": "1", "__METAL_VERSION__": "320", "__HAVE_BFLOAT__": "1"}
 _PREPROCESSOR_FLAGS = (
     "-E", "-x", "c++", "-std=c++17", "-w", "-nostdinc", "-nostdinc++", "-undef", "-fno-sanitize=all",
@@ -78,7 +75,7 @@ _INLINE_FLAGS = ("-mllvm", "-inline-threshold=100000")
 # Optimized without vectorization, contraction or unrolling by guess: what runs is what the text says, lane
 # by lane. Loops of constant length are still unrolled.
 _KERNEL_FLAGS = (
-    "-std=c++17", "-O2", "-gline-tables-only", "-fdebug-compilation-dir=.",
+    "-std=c++17", "-O2", "-fPIC", "-gline-tables-only", "-fdebug-compilation-dir=.",
     "-nostdinc", "-nostdinc++",
     "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection",
     # An endless loop is a hang, not licence to drop what follows.
@@ -91,7 +88,7 @@ _KERNEL_FLAGS = (
     "-fno-math-errno", "-ffp-contract=off",
     "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
     "-fno-caret-diagnostics", "-fno-color-diagnostics", "-ftemplate-backtrace-limit=0", "-ferror-limit=20",
-    "-Xclang", "-fsycl-is-device", "-Xclang", "-aux-triple", "-Xclang",
+    "-fno-spell-checking", "-Xclang", "-fsycl-is-device", "-Xclang", "-aux-triple", "-Xclang",
 )  # fmt: skip
 # The attribute of the address sanitizer keeps the optimizer from hoisting loads out of their branch,
 # which would look like races and uninitialized reads; its own hooks are switched off.
@@ -112,6 +109,8 @@ _LINE_FLAGS = tuple(
     )
     for part in ("-mllvm", f"-{flag}")
 )  # fmt: skip
+# Headers are known by their content, not by their times; what they need of templates is made once.
+_HEADER_FLAGS = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fpch-instantiate-templates", "-x", "c++-header")
 # A kernel that is counted should have the instructions that a GPU compiler makes, which unrolls loops of constant
 # length; one that is checked should compile fast. The IR is optimized in both; what is left is code generation.
 _MODE_FLAGS: dict[Mode, tuple[str, ...]] = {
@@ -124,10 +123,12 @@ _CODE_GENERATION: dict[Mode, str] = {"checked": "-O0", "counted": "-O1", "traced
 _RUNTIME_FLAGS = (
     "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-stack-protector", "-fno-sanitize=all", "-w",
 )  # fmt: skip
-# Blocks stay in the order of the source, since the lowest waiting call site goes first.
-_LINK_FLAGS = (
-    "-shared", "-nostdlib", "-fPIC", "-fno-sanitize=all", "-fno-stack-protector", "-w",
+# The IR is optimized already. Blocks stay in the order of the source, since the lowest waiting call site goes first.
+_OBJECT_FLAGS = (
+    "-c", "-fPIC", "-fno-sanitize=all", "-fno-stack-protector", "-w", "-Xclang", "-disable-llvm-passes",
     "-mllvm", "-disable-block-placement", "-mllvm", "-enable-tail-merge=0",
+    # What cannot be reached ends the launch, instead of running into the next function.
+    "-mllvm", "-trap-unreachable",
 )  # fmt: skip
 
 
@@ -144,6 +145,26 @@ class Built:
     instrumented: Instrumented
 
 
+@dataclass(frozen=True)
+class _Preprocessed:
+    """A text after the preprocessor, and the files that it read."""
+
+    text: str
+    files: frozenset[Path]
+
+
+# Whoever compiles several kernels of a file, or one in several modes, has it preprocessed once.
+_recent_texts: dict[str, _Preprocessed] = {}
+_RECENT_TEXTS = 4
+
+
+def _remember(key: str, text: _Preprocessed) -> None:
+    _recent_texts.pop(key, None)
+    _recent_texts[key] = text
+    for oldest in list(_recent_texts)[:-_RECENT_TEXTS]:
+        _recent_texts.pop(oldest, None)
+
+
 @functools.cache
 def _package_digest() -> str:
     digest = hashlib.sha256()
@@ -152,18 +173,6 @@ def _package_digest() -> str:
         digest.update(str(path.relative_to(_PACKAGE)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-@functools.cache
-def _machine_flags() -> tuple[str, ...]:
-    """Instruction set: with hardware half conversions and fused multiply-add where the machine has them."""
-    if platform.machine().lower() not in _TARGET or sys.platform != "linux":
-        return ()
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("flags", 2)[1]
-    except (OSError, IndexError):
-        return ()
-    return ("avx2", "f16c", "fma") if {"avx2", "f16c", "fma", "bmi2"} <= set(flags.split("\n", 1)[0].split()) else ()
 
 
 class Toolchain:
@@ -177,6 +186,7 @@ class Toolchain:
     def __init__(self, cache: Path, compiler: Sequence[str] | None = None) -> None:
         self._cache = CacheFolder(cache)
         self._compiler = tuple(compiler) if compiler else default_compiler()
+        self._commands = Commands(self._compiler)
 
     def preprocess(self, path: Path, include: Sequence[Path], macros: Mapping[str, str]) -> str | CompileFailure:
         """The text of a ``.metal`` file with its includes and macros resolved, and line markers.
@@ -199,9 +209,21 @@ class Toolchain:
         flags = [f"-D{name}={value}" for name, value in ({**_METAL_MACROS, **macros}).items()]
         flags += [f"-I{folder}" for folder in (*folders.given, _INCLUDE)]
         flags += [*_undefined(probes=sources.probes), f"-fmacro-prefix-map={beside}/="]
+        key = self._key("text", sources.digest, str(path.resolve()), *flags)
+        text = _recent_texts.get(key) or self._preprocess(path, flags, folders)
+        if isinstance(text, CompileFailure):
+            return text
+        if text.files <= sources.files:
+            _remember(key, text)
+        faults = pragma_faults(text.text)
+        return CompileFailure(faults) if faults else text.text
+
+    def _preprocess(self, path: Path, flags: Sequence[str], folders: IncludeFolders) -> _Preprocessed | CompileFailure:
+        beside = path.resolve().parent
         with self._cache.workplace() as folder:
             output = ("-MD", "-MT", "text", "-MF", "files", "-o", "text.ii")
-            done = self._run((*_PREPROCESSOR_FLAGS, *flags, *output, str(path.resolve())), folder)
+            command = (*self._commands.kernel, *_PREPROCESSOR_FLAGS, *flags, *output, str(path.resolve()))
+            done = self._run(command, folder)
             listed = _content(folder / "files")
             strangers = folders.strangers(listed, beside, ())
             if done.returncode != 0 or strangers:
@@ -215,8 +237,7 @@ class Toolchain:
                     (f"the preprocessed text has {size >> 20} MiB, more than {_MAX_TEXT_BYTES >> 20}",)
                 )
             text = (folder / "text.ii").read_text(encoding="utf-8", errors="replace")
-        faults = pragma_faults(text)
-        return CompileFailure(faults) if faults else text
+        return _Preprocessed(text, frozenset(Path(name).resolve() for name in listed_files(listed)))
 
     def build(
         self, text: str, *, mode: Mode, user_files: Sequence[str] = USER_FILES, inlined: bool = False
@@ -241,14 +262,14 @@ class Toolchain:
     ) -> Built | CompileFailure:
         runtime = self._runtime_object()
         with self._cache.workplace() as folder:
-            triple = _TARGET.get(platform.machine().lower(), "aarch64-unknown-linux-gnu")
-            flags = (*_KERNEL_FLAGS, triple, *_NO_SPECULATION, *_MODE_FLAGS[mode], *self._machine(), f"-I{_INCLUDE}")
+            flags = (*_KERNEL_FLAGS, self._commands.triple, *_NO_SPECULATION, *_MODE_FLAGS[mode], f"-I{_INCLUDE}")
             flags += _INLINE_FLAGS if inlined else ()
             header, rest = self._precompiled(text, flags)
             # Here, not by flags: those of a precompiled header win.
             absent = "".join(f"#undef {name}\n" for name in ("__has_include", *UNDEFINED))
             (folder / "kernel.cpp").write_text(absent + rest, encoding="utf-8", errors="replace")
-            done = self._run((*flags, *header, "-S", "-emit-llvm", "-o", "kernel.ll", "kernel.cpp"), folder)
+            output = ("-S", "-emit-llvm", "-o", "kernel.ll", "kernel.cpp")
+            done = self._run((*self._commands.kernel, *flags, *header, *output), folder)
             if done.returncode != 0:
                 return CompileFailure(failure_messages(done, (*user_files, "signature")))
             narrowed = narrowing_messages(done.stderr, user_files)
@@ -260,17 +281,25 @@ class Toolchain:
                 return CompileFailure(refused)
             instrumented = instrument(text, mode=mode, user_files=user_files)
             (folder / "hooked.ll").write_text(instrumented.text, encoding="utf-8")
-            undefined = ("-Wl,-undefined,dynamic_lookup",) if sys.platform == "darwin" else ()
-            link = (*_LINK_FLAGS, _CODE_GENERATION[mode], *self._machine(), *undefined)
-            done = self._run((*link, "-o", "kernel.so", "hooked.ll", str(runtime)), folder)
-            if done.fault:
-                return CompileFailure((done.fault,))
-            if _TOO_LARGE.search(done.stderr):
-                return CompileFailure(("threadgroup arrays, constants or code are too large for any address",))
-            if done.returncode != 0:
-                raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", HINT)
+            failure = self._link(folder, _CODE_GENERATION[mode], runtime)
+            if failure:
+                return failure
             kept = Instrumented("", instrumented.sites, instrumented.blocks)
             return Built(self._cache.store_kernel(key, folder / "kernel.so", kept), kept)
+
+    def _link(self, folder: Path, level: str, runtime: Path) -> CompileFailure | None:
+        """Make the library of ``hooked.ll``; why it cannot be one."""
+        command = (*self._commands.kernel, *_OBJECT_FLAGS, level, "-o", "kernel.o", "hooked.ll")
+        done = self._run(command, folder)
+        if done.returncode == 0:
+            done = self._run((*self._commands.link, "-o", "kernel.so", "kernel.o", str(runtime)), folder)
+        if done.fault:
+            return CompileFailure((done.fault,))
+        if _TOO_LARGE.search(done.stderr):
+            return CompileFailure(("threadgroup arrays, constants or code are too large for any address",))
+        if done.returncode != 0:
+            raise CompilerMissing(f"the compiler cannot link a kernel: {done.stderr.strip()[-400:]}", HINT)
+        return None
 
     def _precompiled(self, text: str, flags: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """Flags that take the shim headers from the cache in compiled form, and the text without them.
@@ -285,9 +314,8 @@ class Toolchain:
         found = self._cache.object_file(key)
         if found is None:
             with self._cache.workplace() as folder:
-                # Without times: the headers are known by their content.
-                command = (*flags, *defined, "-Xclang", "-fno-pch-timestamp", "-x", "c++-header", "-o", "head.pch")
-                done = self._run((*command, str(_INCLUDE / header)), folder)
+                made = (*_HEADER_FLAGS, "-o", "head.pch", str(_INCLUDE / header))
+                done = self._run((*self._commands.kernel, *flags, *defined, *made), folder)
                 if done.returncode != 0 or done.fault:
                     return (), text
                 found = self._cache.store_object(key, folder / "head.pch")
@@ -299,27 +327,18 @@ class Toolchain:
         if found is not None:
             return found
         with self._cache.workplace() as folder:
-            command = (*_RUNTIME_FLAGS, *self._machine(), "-x", "c", "-std=gnu11", "-c", "-o", "runtime.o")
+            command = (*self._commands.runtime, *_RUNTIME_FLAGS, "-x", "c", "-std=gnu11", "-c", "-o", "runtime.o")
             done = self._run((*command, str(_RUNTIME / "runtime.c")), folder)
             if done.returncode != 0:
                 raise CompilerMissing(f"the compiler cannot build the runtime: {done.stderr.strip()[-400:]}", HINT)
             return self._cache.store_object(key, folder / "runtime.o")
 
-    def _machine(self) -> tuple[str, ...]:
-        features = _machine_flags()
-        if not features:
-            return ("-mcpu=baseline",) if self._is_zig() else ()
-        return ("-mcpu=x86_64_v3",) if self._is_zig() else ("-march=x86-64-v3",)
-
-    def _is_zig(self) -> bool:
-        return "zig" in " ".join(Path(part).name for part in self._compiler)
-
     def _key(self, *parts: str) -> str:
-        identity = (_package_digest(), compiler_version(self._compiler), *self._compiler, *self._machine(), *parts)
+        identity = (_package_digest(), compiler_version(self._compiler), *self._commands.kernel, *parts)
         return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:40]
 
-    def _run(self, arguments: Sequence[str], folder: Path) -> Compilation:
-        return run_compiler((*self._compiler, *arguments), folder, self._cache.path / "compiler")
+    def _run(self, command: Sequence[str], folder: Path) -> Compilation:
+        return run_compiler(command, folder, self._cache.path / "compiler")
 
 
 def _check_given(path: Path, macros: Mapping[str, str]) -> None:

@@ -13,6 +13,8 @@ _CALLS = {
     "float16_t": "msim::construct<float16_t>",
     "bfloat16_t": "msim::construct<bfloat16_t>",
 }
+CONVERTED = frozenset(_CALLS)
+"""Types whose casts become calls."""
 _BEFORE_A_CAST = frozenset(("return", "case", "else", "do", "co_return"))
 _NO_VALUE = frozenset(("&", "*", ")", "...", "device", "thread", "threadgroup", "constant", "const"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from metalsim.text.tokens import Token
 CLASS_WORDS = ("struct", "class", "union", "enum")
 _NOT_PARAMETERS = ("decltype", "alignas", "__attribute__")
 CLOSING = {"(": ")", "[": "]", "{": "}"}
+_CLOSERS = frozenset(CLOSING.values())
 
 
 @dataclass
@@ -32,12 +34,32 @@ class Declaration:
     is_class: bool = False
 
 
+class Bracketed(tuple[Token, ...]):
+    """Tokens that stay as they are, so that their brackets are paired once."""
+
+    @functools.cached_property
+    def closing(self) -> dict[int, int]:
+        """Index of the bracket that closes, by that of the one that opens; what stays open is not in it."""
+        opened: list[int] = []
+        closing: dict[int, int] = {}
+        for index, token in enumerate(self):
+            if token.kind != "mark":
+                continue
+            if token.text in CLOSING:
+                opened.append(index)
+            elif token.text in _CLOSERS and opened:
+                closing[opened.pop()] = index
+        return closing
+
+
 def matching(tokens: Sequence[Token], index: int) -> int:
     """Index of the bracket that closes the one at ``index``, or the last index."""
+    if isinstance(tokens, Bracketed) and tokens[index].text in CLOSING and tokens[index].kind == "mark":
+        return tokens.closing.get(index, len(tokens) - 1)
     depth = 0
     for i in range(index, len(tokens)):
         if tokens[i].kind == "mark":
-            depth += 1 if tokens[i].text in CLOSING else -1 if tokens[i].text in CLOSING.values() else 0
+            depth += 1 if tokens[i].text in CLOSING else -1 if tokens[i].text in _CLOSERS else 0
             if depth == 0:
                 return i
     return len(tokens) - 1

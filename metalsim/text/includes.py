@@ -8,6 +8,7 @@ folders: no macro and no forged line number changes that one.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,10 +51,15 @@ class Sources:
     Attributes:
         faults: ``file:line: what is wrong``; empty when it may be preprocessed.
         probes: whether it asks for headers by ``__has_include``, for headers that it may read only.
+        files: the text's file and those that were found.
+        digest: of what they hold, where they lie and which headers are asked for in vain: the preprocessor makes the
+            same of equal ones.
     """
 
     faults: tuple[str, ...]
     probes: bool
+    files: frozenset[Path] = frozenset()
+    digest: str = ""
 
 
 class IncludeFolders:
@@ -83,7 +89,7 @@ class IncludeFolders:
         beside = path.resolve().parent
         survey = _Survey(self, beside)
         survey.file(path)
-        return Sources(tuple(survey.faults), survey.probes)
+        return Sources(tuple(survey.faults), survey.probes, frozenset(survey.seen), survey.digest.hexdigest())
 
     def survey_text(self, text: str, place: str) -> Sources:
         """Search the text of a kernel body or header, which has no folder of its own."""
@@ -100,7 +106,7 @@ class IncludeFolders:
             known: files that are the tool's own.
         """
         allowed = {path.resolve() for path in known}
-        names = (Path(name) for name in _listed(dependencies))
+        names = (Path(name) for name in listed_files(dependencies))
         wrong = [name for name in names if name.resolve() not in allowed and not self.holds(name, beside)]
         return tuple(f"{_shown(name)} lies outside the folders that may be read" for name in wrong)
 
@@ -123,7 +129,8 @@ class _Survey:
     def __init__(self, folders: IncludeFolders, beside: Path | None) -> None:
         self._folders = folders
         self._beside = beside
-        self._seen: set[Path] = set()
+        self.seen: set[Path] = set()
+        self.digest = hashlib.sha256()
         self.faults: list[str] = []
         self.probes = False
 
@@ -132,9 +139,9 @@ class _Survey:
         pending = [path.resolve()]
         while pending:
             current = pending.pop()
-            if current in self._seen:
+            if current in self.seen:
                 continue
-            self._seen.add(current)
+            self.seen.add(current)
             if not current.is_file():
                 self.faults.append(f"{current.name}: is no file")
                 continue
@@ -142,6 +149,7 @@ class _Survey:
                 self.faults.append(f"{current.name}: larger than {MAX_FILE_BYTES >> 20} MiB")
                 continue
             content = current.read_bytes()
+            self.digest.update(f"{current}\0{len(content)}\0".encode(errors="surrogateescape") + content)
             fault = _unreadable(content)
             if fault:
                 self.faults.append(f"{current.name}:{fault}")
@@ -181,6 +189,11 @@ class _Survey:
 
     def _find(self, name: str, quoted: bool, beside: Path | None) -> Path | str:
         """The file of that name; why it may not be read; or empty when there is none."""
+        found = self._search(name, quoted, beside)
+        self.digest.update(f"{name}\0{found}\0".encode(errors="surrogateescape"))
+        return found
+
+    def _search(self, name: str, quoted: bool, beside: Path | None) -> Path | str:
         if name.startswith(("/", "~")) or re.match(r"[A-Za-z]:[\\/]", name):
             return "names of headers are relative to the folders that may be read"
         for path in self._folders.candidates(name, quoted, beside):
@@ -282,7 +295,7 @@ def pragma_faults(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _listed(rule: str) -> Iterator[str]:
+def listed_files(rule: str) -> Iterator[str]:
     """Names behind the colon of a rule for make."""
     _, _, names = rule.replace("\\\n", " ").partition(": ")
     for name in re.split(r"(?<!\\)\s+", names.strip()):

@@ -12,7 +12,16 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise, takewhile
 
-from metalsim.text.declarations import CLASS_WORDS, CLOSING, Declaration, counted, declarations, is_attribute, matching
+from metalsim.text.declarations import (
+    CLASS_WORDS,
+    CLOSING,
+    Bracketed,
+    Declaration,
+    counted,
+    declarations,
+    is_attribute,
+    matching,
+)
 from metalsim.text.signature import ATTRIBUTES
 from metalsim.text.tokens import Token
 
@@ -39,6 +48,7 @@ def lint(tokens: Sequence[Token], *, in_body: bool = False) -> tuple[Fault, ...]
         tokens: of the text.
         in_body: whether the text is a function's body rather than a file.
     """
+    tokens = Bracketed(tokens)
     faults: list[Fault] = [*_words(tokens)]
     types = _class_names(tokens)
     if in_body:
@@ -94,6 +104,8 @@ def _words(tokens: Sequence[Token]) -> Iterator[Fault]:
     indices = list(counted(tokens, 0, len(tokens)))
     for position, i in enumerate(indices):
         token = tokens[i]
+        if token.kind == "mark":
+            continue
         following = [tokens[k].text for k in indices[position + 1 : position + 6]]
         if token.kind == "number" and _LONG_LITERAL.fullmatch(token.text):
             yield token.line, f"Metal has no 'long double': {token.text}"

@@ -8,13 +8,14 @@ Line breaks stay where they were. Whole ``.metal`` files (``metalsim.text.source
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from metalsim.text.braces import fill_lists
-from metalsim.text.casts import cast_call, convert_casts
+from metalsim.text.casts import CONVERTED, cast_call, convert_casts
 from metalsim.text.conditionals import settle_conditionals
 from metalsim.text.swizzles import is_swizzle, member_calls, swizzle_call
 from metalsim.text.tokens import Token, tokenize
@@ -31,6 +32,7 @@ _NOT_METAL = frozenset((
     "thread_local", "co_await", "co_yield",
 ))  # fmt: skip
 _HOST_ONLY = frozenset(("extern", "__attribute__", "__attribute", "__declspec"))
+_SPECIAL = frozenset(("threadgroup", "static_cast", *CONVERTED))
 _ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
 _MADE = "msim_defined_"  # by metalsim.text.source, for function constants
 _RESERVED = ("msim", "__msim", "__ubsan", "__asan")
@@ -272,6 +274,10 @@ def _rewrite_tokens(rewriting: _Rewriting, tokens: list[Token]) -> None:
             continue
         if token.kind == "mark":
             depth += {"(": 1, ")": -1}.get(token.text, 0)
+        elif token.kind == "space" or (token.kind == "name" and not _is_special(token.text)):
+            rewriting.out.append(token.text)
+            index += 1
+            continue
         if token.text == "threadgroup" and depth == 0 and _starts_statement(tokens, index):
             written = len(rewriting.out)
             behind = _threadgroup_declaration(rewriting, tokens, index)
@@ -314,6 +320,13 @@ def _rewrite_token(rewriting: _Rewriting, tokens: list[Token], index: int) -> st
         elif token.text.lower().startswith(_RESERVED) and (rewriting.place or not token.text.startswith(_MADE)):
             rewriting.refuse(token, f"'{token.text}' is reserved: names of the simulator start like this")
     return token.text
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _is_special(name: str) -> bool:
+    """Whether a name may have to be written otherwise, or be refused, or starts a declaration of its own."""
+    known = name in _SPECIAL or name in _NOT_METAL or name in _ASSEMBLY or name in _HOST_ONLY
+    return known or is_swizzle(name) or name.lower().startswith(_RESERVED)
 
 
 def _is_deletion(tokens: list[Token], index: int) -> bool:

@@ -16,6 +16,7 @@ from pathlib import PurePath
 
 from metalsim.text.declarations import (
     CLOSING,
+    Bracketed,
     Declaration,
     closing_angle,
     counted,
@@ -432,7 +433,7 @@ def read_source(text: str, values: Mapping[int | str, Value]) -> Source:
     lines = LineMap(tokens)
     reading = _Reading(tokens, lines, values)
     pieces: list[Piece] = []
-    for found in declarations(tuple(tokens), 0, len(tokens)):
+    for found in declarations(Bracketed(tokens), 0, len(tokens)):
         words = list(islice((tokens[i].text for i in counted(tokens, found.start, found.end)), 2))
         if found.body == -2:
             if found.scope == "metal" and _uses_internals(tokens[found.start : found.end]):
