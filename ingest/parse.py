@@ -258,6 +258,7 @@ def _declared(code: str, node: Node) -> list[Parameter]:
     found = []
     for declarator in node.children_by_field_name("declarator"):
         marks, dimensions = "", []
+        qualified = code[node.start_byte : declarator.end_byte]
         inner: Node | None = declarator
         while inner is not None and inner.type not in ("identifier", "field_identifier", "qualified_identifier"):
             if inner.type == "pointer_declarator":
@@ -279,8 +280,8 @@ def _declared(code: str, node: Node) -> list[Parameter]:
                 start=node.start_byte,
                 end=declarator.end_byte,
                 dimensions=tuple(reversed(dimensions)),
-                shared="__shared__" in prefix,
-                constant="__constant__" in prefix,
+                shared="__shared__" in qualified,
+                constant="__constant__" in qualified,
             )
         )
     return found

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ingest.registry import Finding
-from ingest.syntax import Assignment, Function, Span, SyntaxView, names_in, paths_in
+from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in, paths_in
 
 EXPONENTIAL = r"(?:__expf|expf?|exp2f?|hexp2?|ptx_exp2|\w*exp2?_\w*|fast_exp\w*|__exp2f|ex2|\w+_exp2?f?)"
 SHARED_NAME = re.compile(r"(?:^|_)s?h?mem(?:_|$)|^s?mem_|shared|^s_?[A-Z]|smem")
@@ -78,8 +78,12 @@ def _remembered(
 ) -> frozenset[str]:  # fmt: skip
     key = (kind, function.name_start if function else -1)
     if key not in view.memory:
+        view.memory[key] = frozenset()  # what a cycle of calls sees while the answer is made
         view.memory[key] = frozenset(find(view, function))
     return view.memory[key]
+
+
+_RETURNS_ADDRESS = re.compile(r"\[[^{]*?->[^{]*\*[^{]*\{|\[[^{]*\{\s*return\s*(?:&|reinterpret_cast|\([\w\s:]+\*)")
 
 
 def _find_shared(view: SyntaxView, function: Function | None) -> set[str]:
@@ -92,6 +96,7 @@ def _find_shared(view: SyntaxView, function: Function | None) -> set[str]:
         for v in view.parameters_of(function)
         if SHARED_NAME.search(v.name) and (v.is_pointer or "uint32" in v.type or "&" in v.type)
     }
+    names |= _given_shared(view, function)
     for assignment in view.within(function, view.assignments):
         if not (assignment.declares or assignment.operator == "=") or assignment.name in names:
             continue
@@ -100,10 +105,92 @@ def _find_shared(view: SyntaxView, function: Function | None) -> set[str]:
         address |= bool(re.search(r"uint32_t|unsigned", kind)) or "make_tensor" in assignment.value
         address |= "SharedMemory<" in assignment.value
         value = assignment.value
+        address |= bool(_RETURNS_ADDRESS.match(value))
         reads = re.match(r"\s*\w+\s*\[", value) and "*" not in assignment.target and "&" not in assignment.target
         if address and not reads and (names_in(value) & names or re.search(r"\bSharedMemory\s*<", value)):
             names.add(assignment.name)
     return names
+
+
+def parameter_names(function: Function) -> list[str]:
+    """A function's parameters in order, by name."""
+    found = []
+    for parameter in function.parameters:
+        names = re.findall(r"[A-Za-z_]\w*", re.sub(r"\[[^\]]*\]|=.*", "", parameter, flags=re.DOTALL))
+        found.append(names[-1] if names else "")
+    return found
+
+
+def _given_shared(view: SyntaxView, function: Function) -> set[str]:
+    """Pointer and reference parameters that a caller in the file hands shared memory to."""
+    names = parameter_names(function)
+    addresses = {v.name for v in view.parameters_of(function) if v.is_pointer or "&" in v.type}
+    found: set[str] = set()
+    for call in view.calls_named(function.name) if addresses else ():
+        caller = view.function_at(call.span.start)
+        if caller is None or caller is function:
+            continue
+        shared = shared_names(view, caller)
+        for name, argument in zip(names, call.arguments, strict=False):
+            lead = re.match(r"[\s&*(]*([A-Za-z_]\w*)", argument)
+            if name in addresses and lead and lead.group(1) in shared:
+                found.add(name)
+    return found
+
+
+def constants(view: SyntaxView) -> frozenset[str]:
+    """Names with a value at compile time: template values, constexpr, enumerators, object-like macros."""
+    return _remembered(view, "constants", None, lambda v, _: _find_constants(v))
+
+
+def _find_constants(view: SyntaxView) -> set[str]:
+    found = {macro.name for macro in view.defines if macro.parameters is None}
+    found |= set(value_parameters(view))
+    found |= {m.group(1) for m in view.search(r"\bconstexpr\b[^;=(){}]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)?[={]")}
+    found |= {
+        m.group(1)
+        for m in view.search(r"\b(?:const|static)\s+(?:unsigned\s+)?(?:int|size_t|uint32_t)\s+(\w+)\s*=\s*\d")
+    }
+    for body in view.search(r"\benum\b[^{};]*\{([^}]*)\}"):
+        found |= set(re.findall(r"(?:^|,)\s*(\w+)", body.group(1)))
+    return found
+
+
+def value_parameters(view: SyntaxView) -> dict[str, Span]:
+    """Non-type template parameters, by name, with the template's head."""
+    found = {}
+    for match in view.search(r"\btemplate\s*<"):
+        depth, offset = 1, match.end()
+        while depth and offset < len(view.code):
+            depth += {"<": 1, ">": -1, ";": -9, "{": -9}.get(view.code[offset], 0)
+            offset += 1
+        for kind in re.finditer(
+            r"\b(?:bool|int|unsigned|size_t|uint32_t|int64_t|auto|[A-Z]\w+)\s+(\w+)\s*(?=[,>=])",
+            view.code[match.end() : offset],
+        ):
+            if not re.match(
+                r"(?:typename|class)\b", view.code[match.end() + kind.start() - 9 : match.end() + kind.start()].strip()
+            ):
+                found[kind.group(1)] = Span(match.start(), offset)
+    return found
+
+
+_CONSTANT_NAME = re.compile(
+    r"[A-Z][A-Z0-9_]*$|k[A-Z]\w*$|(?:size|rank|ceil_?div|cdiv|cute|Int|sizeof|u?int\w*|unsigned|float|half|char|value"
+    r"|std|cuda|min|max|constexpr_min)$|\w*[Tt]raits$|_\d+$"
+)
+
+
+def has_constant_trips(view: SyntaxView, loop: Loop) -> bool:
+    """Whether a loop is unrolled or runs a number of times that is known at compile time."""
+    before = view.code[max(0, loop.span.start - 120) : loop.span.start].rstrip()
+    last = before.rsplit("\n", 1)[-1]
+    if re.search(r"unroll|UNROLL", last) and not re.search(r"(?i)no_?unroll|unroll\s*\(?\s*1\b", last):
+        return True
+    bound = re.split(r"<=?|>=?|!=", re.sub(r"<\s*[\w:]+\s*>", "", loop.condition), maxsplit=1)[-1]
+    names = names_in(bound) - set(loop.variables)
+    known = constants(view)
+    return bool(loop.condition) and all(n in known or _CONSTANT_NAME.match(n) for n in names)
 
 
 def _find_global(view: SyntaxView, function: Function | None) -> set[str]:

@@ -1,4 +1,4 @@
-"""What detectors see of a file: functions, loops, assignments, declarations, asm, macros, calls.
+"""What detectors see of a file: its parts, and questions about where they lie.
 
 Positions are offsets into ``SyntaxView.code``, the text without comments, dead code and prose.
 """
@@ -13,30 +13,47 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+from ingest.nodes import (
+    IDENTIFIER,
+    Aggregate,
+    Assembly,
+    Assignment,
+    Branch,
+    Call,
+    Define,
+    Function,
+    Loop,
+    Parameter,
+    Span,
+    names_in,
+    paths_in,
+    split_top,
+    target_path,
+)
 from ingest.prefilter import may_match
 from ingest.text import closing
 
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_BRACKETED = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
-_CAST = re.compile(
-    r"\b(?:reinterpret|static|const|dynamic)_cast\s*<[^;=]*?>\s*(?=\()"
-    r"|\(\s*(?:const\s+|volatile\s+|unsigned\s+)*[A-Za-z_][\w:]*(?:\s+const)?\s*\*+\s*(?:__restrict__)?\s*\)"
-)
+__all__ = [
+    "IDENTIFIER",
+    "Aggregate",
+    "Assembly",
+    "Assignment",
+    "Branch",
+    "Call",
+    "Define",
+    "Function",
+    "Loop",
+    "Parameter",
+    "Span",
+    "SyntaxView",
+    "names_in",
+    "paths_in",
+    "split_top",
+    "target_path",
+]
+
 _TEMPLATE_ARGUMENTS = re.compile(r"\s*<[\w\s:,*&<>()+\-/.!=|%]*?>(?=\s*\()")
 _OPENING = re.compile(r"\s*\(")
-_PATH = re.compile(r"[A-Za-z_]\w*(?:\s*(?:\.|->)\s*[A-Za-z_]\w*)*")
-
-
-@dataclass(frozen=True)
-class Span:
-    """Half-open range of offsets."""
-
-    start: int
-    end: int
-
-    def holds(self, offset: int) -> bool:
-        """Whether ``offset`` lies inside."""
-        return self.start <= offset < self.end
 
 
 class _HasSpan(Protocol):
@@ -45,231 +62,6 @@ class _HasSpan(Protocol):
 
 
 _Spanned = TypeVar("_Spanned", bound=_HasSpan)
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A function parameter or a local or member declaration's name with its type as written.
-
-    Attributes:
-        name: identifier; type: text before it, qualifiers included; dimensions: texts between brackets.
-        shared: declared ``__shared__``; constant: declared ``__constant__``.
-    """
-
-    name: str
-    type: str
-    start: int
-    end: int
-    dimensions: tuple[str, ...] = ()
-    shared: bool = False
-    constant: bool = False
-
-    @property
-    def span(self) -> Span:
-        """Its declaration."""
-        return Span(self.start, self.end)
-
-    @property
-    def is_pointer(self) -> bool:
-        """Whether the type is a pointer or an array of unknown length."""
-        return "*" in self.type
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function definition.
-
-    Attributes:
-        qualifiers: identifiers before the name (``__global__``, ``inline``, ``CUTLASS_DEVICE`` ...).
-        template_parameters, parameters: as written, in order.
-        launch_bounds: arguments of ``__launch_bounds__``, or empty.
-    """
-
-    name: str
-    name_start: int
-    head: Span
-    body: Span
-    qualifiers: frozenset[str]
-    template_parameters: tuple[str, ...]
-    parameters: tuple[str, ...]
-    launch_bounds: str = ""
-
-    @property
-    def is_kernel(self) -> bool:
-        """Whether it is a ``__global__`` function."""
-        return "__global__" in self.qualifiers
-
-    @property
-    def on_device(self) -> bool:
-        """Whether it is marked to run on the GPU."""
-        return any(q in ("__global__", "__device__") or q.endswith("DEVICE") for q in self.qualifiers)
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A for, while or do loop; absent parts are empty."""
-
-    kind: str
-    initializer: str
-    condition: str
-    update: str
-    span: Span
-    body: Span
-
-    @property
-    def variable(self) -> str:
-        """First name that the update changes, or empty."""
-        return next(iter(self.variables), "")
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Names that the update changes."""
-        stepped = r"(?:\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/&|^]?=(?!=)|<<=|>>=)"
-        return tuple(match.group(1) or match.group(2) for match in re.finditer(stepped, self.update))
-
-    @property
-    def header(self) -> str:
-        """Initializer, condition and update in one text."""
-        return f"{self.initializer} ; {self.condition} ; {self.update}"
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """``target operator value``; a declaration with an initial value has operator ``=``.
-
-    Attributes:
-        name: path of the target without subscripts, calls and casts (``state.row_max``).
-        declares: whether it introduces the name.
-    """
-
-    name: str
-    target: str
-    operator: str
-    value: str
-    span: Span
-    declares: bool = False
-
-    @property
-    def feeds_itself(self) -> bool:
-        """Whether the new value depends on the old one."""
-        return self.operator != "=" or self.name in self.sources
-
-    @cached_property
-    def sources(self) -> frozenset[str]:
-        """Paths that the value reads."""
-        return frozenset(paths_in(self.value))
-
-
-@dataclass(frozen=True)
-class Branch:
-    """An ``if`` statement or a conditional expression."""
-
-    condition: str
-    span: Span
-    consequence: Span
-    alternative: Span
-    constexpr: bool = False
-    expression: bool = False
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call by name, found also inside macro bodies.
-
-    Attributes:
-        name: last component; path: with namespace or object, template arguments left out.
-    """
-
-    name: str
-    path: str
-    template_arguments: str
-    arguments: tuple[str, ...]
-    span: Span
-
-
-@dataclass(frozen=True)
-class Assembly:
-    """An ``asm`` statement: its PTX with one instruction a line, and the mnemonics in order."""
-
-    text: str
-    mnemonics: tuple[str, ...]
-    span: Span
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """A struct, class or union definition."""
-
-    keyword: str
-    name: str
-    span: Span
-
-
-@dataclass(frozen=True)
-class Define:
-    """A macro: name, parameters (None for an object-like macro) and body as code."""
-
-    name: str
-    parameters: tuple[str, ...] | None
-    body: str
-    span: Span
-
-
-def paths_in(text: str) -> set[str]:
-    """Identifier paths in an expression (``a.b``, ``x``), subscripts' own names included."""
-    return {re.sub(r"\s+|->", lambda m: "." if m.group() == "->" else "", p) for p in _PATH.findall(text)}
-
-
-def names_in(text: str) -> set[str]:
-    """Single identifiers in an expression."""
-    return set(IDENTIFIER.findall(text))
-
-
-def target_path(target: str) -> str:
-    """Path that an assignment's left side writes through: subscripts, calls, casts and stars removed."""
-    text = _CAST.sub(" ", target)
-    match = _PATH.search(text)
-    while match and match.group() in ("const", "auto", "float", "int", "unsigned"):
-        match = _PATH.search(text, match.end())
-    if not match:
-        return ""
-    # ``a[i].b`` is a.b: continue over the bracket.
-    path, rest = match.group(), text[match.end() :]
-    while True:
-        shorter = re.match(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))", rest)
-        member = re.match(r"\s*(?:\.|->)\s*([A-Za-z_]\w*)", rest)
-        if shorter and shorter.end():
-            rest = rest[shorter.end() :]
-        elif member:
-            path, rest = f"{path}.{member.group(1)}", rest[member.end() :]
-        else:
-            return re.sub(r"\s+", "", path.replace("->", "."))
-
-
-def split_top(text: str, separator: str = ",") -> tuple[str, ...]:
-    """Parts of ``text`` between separators that stand outside brackets; empty parts are dropped."""
-    parts, depth, angle, start = [], 0, 0, 0
-    for offset, char in enumerate(text):
-        if char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-        elif (
-            char == "<" and offset and (text[offset - 1].isalnum() or text[offset - 1] == "_") and _closes(text, offset)
-        ):
-            angle += 1
-        elif char == ">" and angle and text[offset - 1] != "-":
-            angle -= 1
-        elif char == separator and depth == 0 and angle == 0:
-            parts.append(text[start:offset])
-            start = offset + 1
-    parts.append(text[start:])
-    return tuple(stripped for part in parts if (stripped := part.strip()))
-
-
-def _closes(text: str, offset: int) -> bool:
-    """Whether the ``<`` at ``offset`` opens template arguments rather than comparing."""
-    return bool(re.match(r"<[\w\s:,*&<>()+\-/]*>", text[offset:])) and not text[offset + 1 :].startswith(("<", "="))
 
 
 @dataclass
@@ -299,6 +91,7 @@ class SyntaxView:
     _start_lists: dict[int, tuple[Sequence[_HasSpan], list[int]]] = field(default_factory=dict, repr=False)
     memory: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict, repr=False)
     _reached: dict[int, frozenset[str]] = field(default_factory=dict, repr=False)
+    _lambdas: dict[int, dict[str, Span]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _line_starts(self) -> list[int]:
@@ -384,10 +177,31 @@ class SyntaxView:
         """Variables outside functions: globals and members."""
         return tuple(v for v in self.variables if self.function_at(v.start) is None)
 
-    def loops_around(self, offset: int) -> list[Loop]:
-        """Loops whose body holds the offset, outermost first."""
+    def loops_around(self, offset: int, depth: int = 2) -> list[Loop]:
+        """Loops whose body holds the offset, outermost first; a named lambda runs in the loops that call it."""
         function = self.function_at(offset)
-        return [loop for loop in self.within(function, self.loops) if loop.body.holds(offset)]
+        own = [loop for loop in self.within(function, self.loops) if loop.body.holds(offset)]
+        for name, body in self.lambdas(function).items() if depth else ():
+            if not body.holds(offset) or any(loop.body.holds(body.start) for loop in own):
+                continue
+            for call in self.calls_named(name):
+                if function and function.body.holds(call.span.start) and not body.holds(call.span.start):
+                    outer = self.loops_around(call.span.start, depth - 1)
+                    if outer:
+                        return [*outer, *own]
+        return own
+
+    def lambdas(self, function: Function | None) -> dict[str, Span]:
+        """Lambdas that a function gives a name, with their spans."""
+        if function is None:
+            return {}
+        if function.name_start not in self._lambdas:
+            self._lambdas[function.name_start] = {
+                a.name: a.span
+                for a in self.within(function, self.assignments)
+                if a.declares and a.value.startswith("[") and a.value.endswith("}")
+            }
+        return self._lambdas[function.name_start]
 
     def search(self, pattern: str | re.Pattern[str], span: Span | None = None) -> Iterator[re.Match[str]]:
         """Matches in the code, or in one span of it."""
@@ -401,6 +215,14 @@ class SyntaxView:
         if pattern not in self._calls:
             self._calls[pattern] = tuple(self._find_calls(pattern))
         return self._calls[pattern]
+
+    def calls_named(self, name: str) -> tuple[Call, ...]:
+        """Calls of exactly this name."""
+        key = f"={name}"
+        if key not in self._calls:
+            found = (self._call_at(start, name) for start in self._called_names.get(name, ()))
+            self._calls[key] = tuple(call for call in found if call is not None)
+        return self._calls[key]
 
     def _find_calls(self, pattern: str) -> Iterator[Call]:
         wanted = re.compile(pattern)

@@ -10,6 +10,7 @@ from ingest.queries import (
     SHARED_NAME,
     device_functions,
     mentions,
+    statement_at,
 )
 from ingest.registry import Finding, detector
 from ingest.syntax import (
@@ -34,8 +35,54 @@ def shared_memory_aliasing(view: SyntaxView) -> Iterator[Finding]:
         elif aggregate.keyword == "union" and re.search(rf"__shared__[^;]*\b{aggregate.name or '$^'}\b", view.code):
             yield Finding(aggregate.span, f"union {aggregate.name} is declared __shared__", 0.9)
     yield from mentions(view, r"\b__shared__\s+union\b", "{0}", 0.9)
-    yield from mentions(view, r"\bShare_Q_K_smem\b|\bshare_\w*smem\w*\b", "{0} overlays two tiles", 0.8)
+    yield from _chosen_overlay(view)
+    for function in device_functions(view):
+        yield from _base_reuse(view, function)
     yield from _staging_reuse(view)
+
+
+def _chosen_overlay(view: SyntaxView) -> Iterator[Finding]:
+    """A size that is the larger of two tiles' sizes: they take turns in the same bytes."""
+    size = r"[\w:]*(?:[sS]mem|SMEM|[sS]hared)\w*"
+    for match in view.search(
+        rf"\b(?:std::|cute::|cutlass::)?(?:const_|constexpr_|cute_)?max\s*\(\s*({size})\s*,\s*({size})\s*\)"
+    ):
+        if match.group(1) != match.group(2):
+            yield Finding(Span(*match.span()), f"{' '.join(match.group().split())}: one region holds either", 0.82)
+
+
+def _base_reuse(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """A buffer carved into parts whose first bytes are later written through its own name."""
+    for array in view.within_variables(function):
+        if not array.shared or array.dimensions not in ((), ("",)):
+            continue
+        base = re.escape(array.name)
+        views = [
+            a for a in view.within(function, view.assignments) if a.declares and re.search(rf"\b{base}\b", a.value)
+        ]
+        whole = [
+            a
+            for a in views
+            if re.fullmatch(rf"\s*(?:\([\w\s:]+\*\)|reinterpret_cast<[^>]*>)?\s*\(?\s*{base}\s*\)?\s*", a.value)
+        ]
+        carved = [
+            a
+            for a in view.within(function, view.assignments)
+            if a.declares
+            and whole
+            and a not in whole
+            and "+" in a.value
+            and names_in(a.value) & {array.name, *(w.name for w in whole)}
+        ]
+        direct = [
+            a
+            for a in view.within(function, view.assignments)
+            if a.name == array.name and "[" in a.target and not a.declares
+        ]
+        if whole and carved and direct and direct[0].span.start > whole[0].span.end:
+            yield Finding(
+                direct[0].span, f"writes over {array.name}, which holds {whole[0].name} and {carved[0].name}", 0.8
+            )
 
 
 def _same_offset_views(view: SyntaxView, function: Function) -> Iterator[Finding]:
@@ -71,11 +118,12 @@ def _overlaid_tensors(view: SyntaxView) -> Iterator[Finding]:
 
 
 def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
-    """An array used with its own type and, through a cast of its base, with another."""
+    """An array used with its own type and, through a cast of its address, with another."""
     for array in view.within_variables(function):
-        if not array.shared or re.search(r"\bchar\b|uint8_t", array.type):
+        unsized = array.dimensions in ((), ("",))
+        if not array.shared or unsized or re.search(r"\bchar\b|uint8_t", array.type):
             continue
-        base = rf"(?:{array.name}|&\s*{array.name}(?:\s*\[\s*0\s*\])+)"
+        base = rf"(?:{array.name}|&\s*{array.name}(?:\s*\[[^\]]*\])+)"
         cast = next(
             view.search(
                 rf"\(\s*(?P<t>\w+)\s*\*\s*\)\s*{base}(?!\s*\[)|reinterpret_cast\s*<\s*(?P<u>\w+)\s*\*\s*>\s*\(\s*{base}",
@@ -89,9 +137,22 @@ def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
             cast
             and direct
             and not re.search(rf"\b{kind}\b", array.type)
-            and re.search(r"\bhalf\b|\bfloat\b|bfloat|int8", kind)
+            and re.fullmatch(r"half|float|\w*bfloat\w*|u?int(?:8|16|32)?(?:_t)?|unsigned|double", kind)
+            and ("int" not in kind + array.type or _written_through(view, function, cast.start()))
         ):
             yield Finding(Span(*cast.span()), f"{array.name} is also used as {kind}", 0.8)
+
+
+def _written_through(view: SyntaxView, function: Function, offset: int) -> bool:
+    """Whether the pointer made by a cast is written, or is itself the target of a store or a callee's output."""
+    statement = view.text(statement_at(view, offset))
+    if re.search(r"\*\s*\)[^=;]*\[[^\]]*\]\s*=[^=]", statement):
+        return True
+    name = re.match(r"\s*(?:[\w:]+\s+)*[*&]*\s*([A-Za-z_]\w*)\s*=", statement)
+    if not name:
+        return bool(re.search(r"\w\s*\(", statement))
+    written = any(a.name == name.group(1) and not a.declares for a in view.within(function, view.assignments))
+    return written or bool(re.search(rf"[(,]\s*{name.group(1)}\b", view.text(function.body)))
 
 
 def _staging_reuse(view: SyntaxView) -> Iterator[Finding]:

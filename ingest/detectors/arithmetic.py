@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import assembled, called, first, mentions
+from ingest.queries import assembled, called, first, mentions, value_parameters
 from ingest.registry import Finding, detector
 from ingest.syntax import Span, SyntaxView, names_in
 
@@ -139,20 +139,7 @@ def compile_time_specialization(view: SyntaxView) -> Iterator[Finding]:
 
 def _value_parameters(view: SyntaxView) -> dict[str, Span]:
     """Non-type template parameters and constants derived from traits, by name."""
-    found = {}
-    for match in view.search(r"\btemplate\s*<"):
-        depth, offset = 1, match.end()
-        while depth and offset < len(view.code):
-            depth += {"<": 1, ">": -1, ";": -9, "{": -9}.get(view.code[offset], 0)
-            offset += 1
-        for kind in re.finditer(
-            r"\b(?:bool|int|unsigned|size_t|uint32_t|int64_t|auto|[A-Z]\w+)\s+(\w+)\s*(?=[,>=])",
-            view.code[match.end() : offset],
-        ):
-            if not re.match(
-                r"(?:typename|class)\b", view.code[match.end() + kind.start() - 9 : match.end() + kind.start()].strip()
-            ):
-                found[kind.group(1)] = Span(match.start(), offset)
+    found = value_parameters(view)
     for match in view.search(r"\bconstexpr\s+(?:bool|int)\s+(\w+)\s*=\s*(\w+)\s*;"):
         if match.group(2) in found:
             found[match.group(1)] = Span(*match.span())

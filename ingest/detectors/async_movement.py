@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import assembled, called, device_functions, first, mentions, shared_names
+from ingest.queries import (
+    assembled,
+    called,
+    constants,
+    device_functions,
+    first,
+    mentions,
+    shared_names,
+    statement_at,
+    value_parameters,
+)
 from ingest.registry import Finding, detector
 from ingest.syntax import Loop, Span, SyntaxView, names_in
 
@@ -26,7 +36,15 @@ def async_copy(view: SyntaxView) -> Iterator[Finding]:
         called(view, r"__pipeline_memcpy_async|memcpy_async", "{0} copies asynchronously"),
         called(view, r"\w*cp_async(?!_bulk|_reduce)(?!\s*::)\w*", "calls {0}", 0.88),
         mentions(view, r"\bcp_async::(?:pred_)?load\w*|\bcp_async::(?:commit_group|wait_group)\b", "calls {0}", 0.9),
+        _untransacted_loads(view),
     )
+
+
+def _untransacted_loads(view: SyntaxView) -> Iterator[Finding]:
+    """Asynchronous tile loads that no transaction barrier counts: copies by the threads themselves."""
+    for call in view.calls(r"load_async(?:_wait)?"):
+        if "tma" not in call.path and "cluster" not in call.path:
+            yield Finding(call.span, f"calls {call.path}", 0.85)
 
 
 @detector("tma-bulk-copy")
@@ -58,7 +76,8 @@ def async_barrier(view: SyntaxView) -> Iterator[Finding]:
         ),
         called(
             view,
-            r"init_semaphore|mbar(?:rier)?_(?:init|wait|arrive|try_wait)\w*|arrive_and_expect_tx|try_wait_parity\w*",
+            r"init_semaphore|mbar(?:rier)?_(?:init|wait|arrive|try_wait)\w*|arrive_and_expect_tx|try_wait_parity\w*"
+            r"|\w*_?expect_tx\w*|expect_bytes",
             "calls {0}",
         ),
         called(
@@ -68,6 +87,7 @@ def async_barrier(view: SyntaxView) -> Iterator[Finding]:
             0.8,
         ),
         mentions(view, r"\bsemaphore\s+\w+\s*[,;\[]", "declares {0}", 0.7),
+        mentions(view, r"\btma::expect\w*\s*\(\s*[\w.]+", "{0} sets the bytes that a barrier waits for", 0.85),
     )
 
 
@@ -81,11 +101,22 @@ def software_pipelining(view: SyntaxView) -> Iterator[Finding]:
     yield from mentions(
         view, r"\b(?:No_)?[Dd]ouble_?[Bb]uffer(?:ed|ing)?\b", "{0} chooses between one buffer and two", 0.8
     )
-    for match in view.search(
-        r"\bk(?:Num)?(?:Pipe\w*)?Stages?\b|\bNUM_STAGES\b|\bnum_stages\b|\bPIPE(?:LINE)?_(?:STAGES|DEPTH)\b"
-    ):
-        if re.search(_ASYNC_CALL + r"|SM80_CP_ASYNC|SM90_TMA|tma::|cp\.async|Pipeline\w+", view.code):
-            yield Finding(Span(*match.span()), f"{match.group()} stages of asynchronous copies", 0.7)
+    yield from _counted_stages(view)
+
+
+def _counted_stages(view: SyntaxView) -> Iterator[Finding]:
+    """A constant number of stages, two or more, in a file that copies asynchronously."""
+    copies = re.search(_ASYNC_CALL + r"|SM80_CP_ASYNC|SM90_TMA|tma::|cp\.async|Pipeline\w+|load_async", view.code)
+    if not copies:
+        return
+    name = r"\b(\w*(?:[sS]tages?|STAGES?|PIPE(?:LINE)?_DEPTH|PipeDepth|NUM_BUFFERS?))\b"
+    for match in view.search(rf"{name}\s*=\s*([^,;)}}>]*)"):
+        declared = match.group(1) in constants(view) or "constexpr" in view.text(statement_at(view, match.start()))
+        if declared and not re.fullmatch(r"[01]|.*\b(?:idx|index|id)\b.*", match.group(2).strip()):
+            yield Finding(Span(*match.span()), f"{match.group(1)} of asynchronous copies", 0.7)
+    for match in view.search(rf"\bint\s+{name}\s*[,>]"):
+        if match.group(1) in value_parameters(view):
+            yield Finding(Span(*match.span()), f"{match.group(1)} of asynchronous copies are a template value", 0.7)
 
 
 _ROTATION = re.compile(

@@ -16,9 +16,10 @@ _CAUSAL = re.compile(r"(?i)causal|\blocal\b|is_local|window|autoregressive")
 def causal_block_skipping(view: SyntaxView) -> Iterator[Finding]:
     """A bound of the loop over key or query blocks that leaves out the fully masked ones."""
     for function in device_functions(view):
-        bounds = {
-            path for loop in view.within(function, view.loops) for path in origins(view, loop.header, function, depth=1)
-        }
+        headers = [loop.header for loop in view.within(function, view.loops)]
+        returned = r"\breturn\b([^;]*(?i:block|tile|max|min|end)\w*[^;]*);"
+        headers += [m.group(1) for m in view.search(returned, function.body)]
+        bounds = {path for header in headers for path in origins(view, header, function, depth=1)}
         for a in view.within(function, view.assignments):
             if a.name not in bounds or not re.search(r"\bmin\b|\bmax\b|ceil_div|cdiv|/|\?", a.value):
                 continue

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from ingest.queries import (
     device_functions,
+    global_names,
     line_at,
+    origins,
 )
 from ingest.registry import Finding, detector
 from ingest.syntax import (
@@ -34,6 +36,8 @@ def fused_epilogue(view: SyntaxView) -> Iterator[Finding]:
                 0.85,
             )
         yield from _added_operands(view, function, body)
+        yield from _added_tiles(view, function)
+        yield from _started_sums(view, function)
 
 
 _MAIN = re.compile(
@@ -44,8 +48,10 @@ _MAIN = re.compile(
 
 def _has_main_work(view: SyntaxView, function: Function, body: str) -> bool:
     """Whether the function computes more than an element-wise map: only then can it have an epilogue."""
+    outputs = global_names(view, function)
     accumulates = any(
         a.operator == "+="
+        and a.name not in outputs
         and view.loops_around(a.span.start)
         and not re.fullmatch(r"\s*[\w:.*+()\s]*(?:[sS]tride|Dim|SIZE|Size)\w*[\w.\s*+()]*", a.value)
         and re.search(r"\*|\[", a.value)
@@ -76,3 +82,22 @@ def _added_operands(view: SyntaxView, function: Function, body: str) -> Iterator
             and not re.search(r"(?i)delta_bias", a.value)
         ):
             yield Finding(a.span, f"stores {' '.join(a.value.split())[:60]}: {found.group()} is fused", 0.7)
+
+
+def _added_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """The same in a language of tile operations: add or multiply in place with a bias, residual or gate tile."""
+    for call in view.within(function, view.calls(r"add|mul|add_row|mul_row|add_col|mul_col")):
+        named = call.arguments and re.match(r"(?i)\w*(?:bias|residual|resid|skip|gate)\w*", call.arguments[-1])
+        if named and len(call.arguments) == 3 and call.arguments[0].strip() == call.arguments[1].strip():
+            yield Finding(call.span, f"{call.path} brings in {call.arguments[-1].strip()}", 0.75)
+
+
+def _started_sums(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """A sum that starts from a bias instead of zero."""
+    local = view.within(function, view.assignments)
+    sums = {a.name for a in local if a.feeds_itself and "+" in a.operator + a.value and view.loops_around(a.span.start)}
+    for a in local:
+        if a.name in sums and a.operator == "=" and not a.feeds_itself:
+            bias = [n for n in origins(view, a.value, function, depth=2) if re.search(r"(?i)bias", n.split(".")[-1])]
+            if bias and "delta" not in bias[0]:
+                yield Finding(a.span, f"{a.name} starts from {bias[0]}", 0.78)

@@ -11,6 +11,7 @@ from ingest.queries import (
     device_functions,
     first,
     mentions,
+    origins,
     shared_names,
 )
 from ingest.registry import Finding, detector
@@ -28,7 +29,7 @@ def shared_memory_swizzle(view: SyntaxView) -> Iterator[Finding]:
     yield from mentions(view, r"(?<!\w)Swizzle\s*<\s*[^>]+>", "layout {0}", 0.92)
     yield from called(
         view,
-        r"\w*swizzled?_(?:offset|address|addr|index|idx)\w*|get_permuted_offset\w*|advance_offset_by_\w+",
+        r"\w*(?:swizzled?|permuted?)_?(?:offset|address|addr|index|idx|col|row)\w*",
         "calls {0}",
         0.8,
     )
@@ -39,7 +40,7 @@ def shared_memory_swizzle(view: SyntaxView) -> Iterator[Finding]:
             start = max(view.code.rfind(c, 0, match.start()) for c in ";{}") + 1
             end = view.code.find(";", match.end())
             statement = view.code[start:end]
-            if not _permutes(view, function, statement, match.start() - start, shared):
+            if not _permutes(view, function, statement, match.start() - start, shared, start):
                 continue
             yield Finding(
                 Span(start + len(statement) - len(statement.lstrip()), end),
@@ -48,7 +49,24 @@ def shared_memory_swizzle(view: SyntaxView) -> Iterator[Finding]:
             )
 
 
-def _permutes(view: SyntaxView, function: Function, statement: str, offset: int, shared: frozenset[str]) -> bool:
+def _places_shared(view: SyntaxView, function: Function, offset: int, shared: frozenset[str]) -> bool:
+    """Whether what the lambda at an offset returns ends up in an index of shared memory."""
+    maker = next((name for name, span in view.lambdas(function).items() if span.holds(offset)), "")
+    if not maker:
+        return False
+    made = {maker}
+    for _ in range(2):
+        made |= {a.name for a in view.within(function, view.assignments) if names_in(a.value) & made}
+    body = view.text(function.body)
+    indexed = [
+        m.group(1) for s in shared for m in re.finditer(rf"\b{re.escape(s)}\s*\[((?:[^\[\]]|\[[^\]]*\])*)\]", body)
+    ]
+    return any(names_in(index) & made for index in indexed)
+
+
+def _permutes(
+    view: SyntaxView, function: Function, statement: str, offset: int, shared: frozenset[str], start: int
+) -> bool:
     """Whether an XOR permutes an index: a row's low bits mixed into a column, ending in an address."""
     around = statement[max(0, offset - 60) : offset + 60]
     if re.search(
@@ -61,7 +79,9 @@ def _permutes(view: SyntaxView, function: Function, statement: str, offset: int,
     if not masked:
         return False
     named = re.search(r"(?i)swizzl|permut", function.name)
-    target = re.match(r"\s*(?:const\s+)?(?:[\w:]+\s+)*?(\w+)\s*=", statement)
+    target = re.match(r"\s*(?:const\s+)?(?:[\w:]+\s+)*?(\w+)\s*(?:\[[^=]*)?=(?!=)", statement)
+    if not target and statement.lstrip().startswith("return"):
+        return bool(named) or _places_shared(view, function, start, shared)
     subscripted = any(re.search(rf"\b{re.escape(s)}\b[^;]*\[[^;]*\^", statement) for s in shared & names_in(statement))
     feeds = target and any(
         re.search(rf"\b{re.escape(s)}\b[^;=]*\b{re.escape(target.group(1))}\b", view.text(function.body))
@@ -92,11 +112,32 @@ def bank_conflict_padding(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(
                 Span(array.start, array.end), f"rows of {array.name} are padded: [{']['.join(array.dimensions)}]", 0.92
             )
+    yield from _padded_strides(view)
     for match in view.search(
-        r"\b(?:constexpr|const|static)\b[^;=]*\b\w*(?:stride|STRIDE|Stride|pitch|ld[abc]?|LD)\w*\s*=\s*[^;]*\+\s*(?:[1248]|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew)\w*)\s*;"
+        r"\b(?:cute::)?(?:make_)?[sS]tride\s*[<(][^;]*?\bInt\s*<\s*[\w:]+\s*\+\s*(?:[1248]|16)\s*>[^;]*?[>)]"
     ):
-        if re.search(r"(?i)s(?:h|m)em|shared", match.group()) or re.search(r"(?i)PAD|SKEW", match.group()):
-            yield Finding(Span(*match.span()), f"padded row length {' '.join(match.group().split())[:70]}", 0.75)
+        yield Finding(Span(*match.span()), f"layout with a padded {' '.join(match.group().split())[:60]}", 0.85)
+
+
+def _padded_strides(view: SyntaxView) -> Iterator[Finding]:
+    """A constant row length a little over the row, named for shared memory or used in its indices."""
+    for match in view.search(
+        r"\b(?:constexpr|const|static)\b[^;=]*\b(\w*(?:stride|STRIDE|Stride|pitch|PITCH|ld[abc]?|LD)\w*)\s*=\s*[^;]*\+\s*(?:[1248]|16|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew)\w*)\s*;"
+    ):
+        named = re.search(r"(?i)s(?:h|m)em|shared|PAD|SKEW", match.group())
+        if named or _strides_shared(view, match.group(1), match.start()):
+            why = f"padded row length {' '.join(match.group().split())[:70]}"
+            yield Finding(Span(*match.span()), why, 0.75)
+
+
+def _strides_shared(view: SyntaxView, name: str, offset: int) -> bool:
+    """Whether a constant scales an index of shared memory."""
+    function = view.function_at(offset)
+    if function is None:
+        return False
+    indices = re.finditer(r"\b(\w+)\s*\[((?:[^\[\]]|\[[^\]]*\])*)\]", view.text(function.body))
+    shared = shared_names(view, function)
+    return any(m.group(1) in shared and name in origins(view, m.group(2), function) for m in indices)
 
 
 @detector("transposed-operand-layout")

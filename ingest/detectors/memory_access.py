@@ -35,7 +35,8 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
     yield from first(
         mentions(
             view,
-            r"\bAutoVectorizingCopy(?:WithAssumedAlignment)?\b|\bUniversalCopy\s*<\s*(?:cute::)?uint128_t",
+            r"\bAutoVectorizingCopy(?:WithAssumedAlignment)?\b"
+            r"|\bUniversalCopy\s*<\s*(?:cute::)?(?:uint(?:64|128)_t|uint[24]|float[24]|double)",
             "copy atom {0} moves whole vectors",
         ),
         mentions(view, r"\bSM80_CP_ASYNC_CACHE\w+\s*<\s*(?:cute::)?uint128_t", "copy atom {0} moves 16 bytes"),
@@ -46,6 +47,10 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
             r"(?:ld|st)\.(?!shared).*\.v4\.|(?:ld|st)\.(?!shared).*\.v2\.[a-z]?(?:32|64)|(?:ld|st)\.\S*\.b128",
             "PTX {0} moves 64 bits or more",
         ),
+        mentions(
+            view, r"\brecast\s*<\s*(?:cute::)?(?:uint(?:64|128)_t|uint[24]|float[24])", "{0}: a tensor of vectors", 0.9
+        ),
+        mentions(view, r"\b\w*(?:load|store|copy)\w*\s*<\s*(?:64|128)\s*[,>]", "{0} bits at once", 0.85),
         _wide_async_copies(view),
         called(view, r"(?:cast_)?(?:load|store)(?:128|64)(?:cs|cg)?", "{0} moves one vector at a time"),
         called(view, r"cast_load|cast_store|load_vec\w*|store_vec\w*|vec_(?:load|store)\w*", "{0} moves a vector", 0.6),
@@ -158,8 +163,8 @@ def constant_memory(view: SyntaxView) -> Iterator[Finding]:
 @detector("paged-kv-cache")
 def paged_kv_cache(view: SyntaxView) -> Iterator[Finding]:
     """Keys and values reached through a table of pages."""
-    table = r"(?:block_?tables?|page_?tables?|kv_page_indices|kv_indices|page_indices|kv_block_array)"
-    for match in view.search(rf"\b\w*{table}\w*\s*(?:\[|\.(?:data|at|block|page)\b|\+)"):
+    table = r"(?i:block_?tables?|page_?tables?|kv_?page_?indices|kv_?indices|page_?indices|kv_block_array)"
+    for match in view.search(rf"\b\w*{table}\w*\s*(?:\[|\(|\.(?:data|at|block|page)\b|\+)"):
         statement = to_semicolon(view, match.start())
         owner = view.function_at(match.start())
         if owner is not None and re.search(

@@ -9,8 +9,10 @@ from ingest.queries import (
     called,
     definitions,
     first,
+    has_constant_trips,
     mentions,
     origins,
+    shared_names,
 )
 from ingest.registry import Finding, detector
 from ingest.syntax import (
@@ -30,6 +32,7 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
     """Guards of tiles and vector tails with a neutral fill; not one early exit per thread."""
     yield from _guarded_selects(view)
     yield from _guarded_fills(view)
+    yield from _preset_loads(view)
     yield from _guarded_copies(view)
     for call in view.calls(r"Load|Store"):
         if re.search(
@@ -71,7 +74,8 @@ _LIMIT = re.compile(
 
 def _bounds_index(comparison: str) -> bool:
     """Whether one comparison sets a computed index against a bound that is a plain name, member or size."""
-    match = re.fullmatch(r"\s*[!(]*([^<>=]+?)(<=|<|>=|>)([^<>=]+?)\)*\s*", comparison)
+    bare = re.sub(r"\b(?:u?int\d*(?:_t)?|unsigned|size_t|static_cast\s*<[^<>]*>)\s*\(([^()]*)\)", r"\1", comparison)
+    match = re.fullmatch(r"\s*[!(]*([^<>=]+?)(<=|<|>=|>)([^<>=]+?)\)*\s*", bare)
     if not match:
         return False
     plain = r"[\s(]*[A-Za-z_][\w.:]*(?:->\w+)?(?:\[\w+\])?(?:\s*-\s*[\w.* ]+)*[\s)]*"
@@ -124,6 +128,51 @@ def _guarded_fills(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(branch.span, f"replaces items with the identity where {branch.condition}", 0.85)
 
 
+_ZEROED = re.compile(
+    r"^\s*(?:\{[\s{]*[-+]?(?:0|\s*\})|[-+]?0(?:x0+|\.0*)?[fFuU]*\s*$|make_\w+\s*\(\s*0|\w+\s*[({]\s*0(?:\.0?)?f?\s*[)}])|INF"
+)
+
+
+def _preset_loads(view: SyntaxView) -> Iterator[Finding]:
+    """A local that starts as zero and is loaded only where an index is in bounds."""
+    for branch in view.branches:
+        owner = view.function_at(branch.span.start)
+        if branch.expression or branch.alternative.end or owner is None or not owner.on_device:
+            continue
+        if not _bound_guard(branch.condition) or re.search(r"\belse\s*$", view.code[: branch.span.start][-8:]):
+            continue
+        inside = view.text(branch.consequence)
+        for name in sorted(_filled_from_memory(view, branch.consequence)):
+            preset = [
+                a
+                for a in definitions(view, name, owner)
+                if a.declares and a.span.end <= branch.span.start and _ZEROED.search(a.value)
+            ]
+            near = preset and view.line(branch.span.start) - view.line(preset[-1].span.start) < 12
+            if near and not re.search(rf"\b{name}\s*(?:\+=|\+\+)", inside):
+                yield Finding(branch.span, f"{name} stays zero unless {branch.condition}", 0.82)
+
+
+def _filled_from_memory(view: SyntaxView, span: Span) -> set[str]:
+    """Names that code in a span loads into: by assignment, through their address, or as an asm's output."""
+    loaded = {
+        a.name.split(".")[0]
+        for a in view.inside(span, view.assignments)
+        if a.operator == "=" and not a.declares and re.search(r"\w\s*\[|__ld|[lL]oad|\*\s*[a-zA-Z(]", a.value)
+    }
+    for call in view.inside(span, view.calls(r"\w*(?:memcpy|load|Load|copy)\w*")):
+        lead = re.match(
+            r"[\s&*(]*(?:reinterpret_cast\s*<[^>]*>\s*\(\s*&?)?\s*([A-Za-z_]\w*)",
+            call.arguments[0] if call.arguments else "",
+        )
+        if lead and len(call.arguments) > 1:
+            loaded.add(lead.group(1))
+    for statement in view.inside(span, view.assembly):
+        if re.search(r"\bld\.(?:global|volatile|relaxed|weak)", statement.text):
+            loaded |= set(re.findall(r'"=[a-z]"\s*\(\s*([A-Za-z_]\w*)', view.text(statement.span)))
+    return loaded
+
+
 def _is_bound_flag(view: SyntaxView, function: Function, condition: str) -> bool:
     name = condition.strip().lstrip("!").strip()
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
@@ -133,7 +182,7 @@ def _is_bound_flag(view: SyntaxView, function: Function, condition: str) -> bool
 
 def _stores_out(view: SyntaxView, function: Function, span: Span) -> bool:
     """Whether code in a span writes memory that other threads see; a local array is no such memory."""
-    local = {v.name for v in view.within_variables(function) if v.dimensions and not v.shared}
+    local = {v.name for v in view.within_variables(function) if v.dimensions} | shared_names(view, function)
     for a in view.inside(span, view.assignments):
         if not a.declares and re.search(r"\[|\*", a.target):
             base = a.name.split(".")[0]
@@ -159,7 +208,8 @@ def _guarded_stores_in_loops(view: SyntaxView) -> Iterator[Finding]:
     """A bound test around a load or store inside a per-thread loop over a tile's elements."""
     for branch in view.branches:
         owner = view.function_at(branch.span.start)
-        loops = [loop for loop in view.loops_around(branch.span.start) if owner and owner.body.holds(loop.span.start)]
+        around = [loop for loop in view.loops_around(branch.span.start) if owner and owner.body.holds(loop.span.start)]
+        loops = [loop for loop in around if has_constant_trips(view, loop)]
         if branch.expression or not loops or owner is None or not owner.on_device or not _bound_guard(branch.condition):
             continue
         body = view.text(branch.consequence)

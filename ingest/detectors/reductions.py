@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ingest.queries import assembled, called, device_functions, first, mentions, named_types, shared_names, statement_at
 from ingest.registry import Finding, detector
-from ingest.syntax import Function, Span, SyntaxView, names_in
+from ingest.syntax import Function, Loop, Span, SyntaxView, names_in
 
 SHUFFLE_DOWN = (
     r"(?:__shfl_(?:xor|down)(?:_sync)?|\w*SHFL_(?:XOR|DOWN)\w*|shfl_(?:xor|down)\w*"
@@ -84,11 +84,20 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
                 for n in shared
                 if re.search(rf"\b{re.escape(n)}\s*\[[^\]]*\]\s*(?:\+=|=[^;]*\b{re.escape(n)}\s*\[[^\]]*\+\s*)", text)
             ]
+            if not fold and _folds_through_pointers(view, loop, function, shared):
+                fold = ["shared memory"]
             if fold and re.search(r"__syncthreads|sync\(", text):
                 yield Finding(loop.span, f"tree over {fold[0]} with the stride halved at each step", 0.9)
         yield from _unrolled_tree(view, function, shared)
         yield from _two_level(view, function.body, shared)
         yield from _summed_parts(view, function, shared)
+
+
+def _folds_through_pointers(view: SyntaxView, loop: Loop, function: Function, shared: frozenset[str]) -> bool:
+    """Whether a loop writes shared memory and adds what it reads there, also through pointers into it."""
+    inside = view.inside(loop.body, view.assignments)
+    writes = any(a.name in shared and "[" in a.target and not a.declares for a in inside)
+    return writes and any(a.operator == "+=" and names_in(a.value) & shared for a in inside)
 
 
 def _unrolled_tree(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
@@ -112,18 +121,19 @@ def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) 
     local = view.within(function, view.assignments)
     sums = [a for a in local if a.operator == "+=" and names_in(a.value) & shared]
     running = {a.name for a in local if a.feeds_itself and view.loops_around(a.span.start)}
+    reduced = re.compile(rf"\b(?:(?:cg::)?reduce|{_WARP_CALL})\s*\(")
     for stored in local:
         if (
             stored.name not in shared
             or stored.operator != "="
             or stored.declares
-            or not names_in(stored.value) & running
+            or not (names_in(stored.value) & running or reduced.search(stored.value))
         ):
             continue
-        if not re.fullmatch(r"\s*[\w.]+(?:\s*\[[^\]]*\])*\s*", stored.value):
+        if not re.fullmatch(r"\s*[\w.]+(?:\s*\[[^\]]*\])*\s*", stored.value) and not reduced.search(stored.value):
             continue
         for added in sums:
-            read = re.match(rf"\s*{re.escape(stored.name)}\s*\[[^*+]*$", added.value)
+            read = re.fullmatch(rf"\s*{re.escape(stored.name)}\s*(?:\[(?:[^\[\]]|\[[^\]]*\])*\]\s*)+", added.value)
             later = added.span.start > stored.span.end and read
             if later and re.search(r"__syncthreads|sync\(", view.text(Span(stored.span.end, added.span.start))):
                 yield Finding(
@@ -140,7 +150,9 @@ def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator
             continue
         inner = view.text(branch.consequence)
         stored = re.search(
-            r"\b(\w+)\s*\[\s*[^\]]*(?:warp|wid|/\s*32|>>\s*5|w_id)[^\]]*\]\s*(?:\.\w+\s*)?=\s*(\w+)", inner
+            r"\b(\w+)\s*(?:\[[^\]]*\]\s*)*\[\s*[^\]]*(?:[wW]arp|wid|/\s*32|>>\s*5|w_id|threadIdx\.[yz])[^\]]*\]"
+            r"\s*(?:\.\w+\s*)?=\s*(\w+)",
+            inner,
         )
         if not stored or stored.group(1) not in shared:
             continue
@@ -149,7 +161,8 @@ def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator
         barrier = re.search(r"__syncthreads|sync\(", text)
         reread = re.search(rf"\b{re.escape(stored.group(1))}\s*\[", text[barrier.end() :]) if barrier else None
         scanned = re.search(r"shfl_up|prefix|[sS]can", view.text(body))
-        if reread and barrier and not scanned:
+        combined = barrier and re.search(rf"{_WARP_CALL}|shfl|[rR]educe|\+=|\+|[mM](?:ax|in)\w*\s*\(", text[barrier.end() :])
+        if reread and barrier and combined and not scanned:
             end = after.start + barrier.end() + reread.end()
             yield Finding(
                 Span(branch.span.start, end),

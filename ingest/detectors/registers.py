@@ -26,7 +26,7 @@ def register_tiling(view: SyntaxView) -> Iterator[Finding]:
     yield from first(
         mentions(view, r"\bpartition_fragment_[ABC]\s*\([^;]*;", "fragment {0}", 0.85),
         mentions(view, r"\b(?:wmma::)?fragment\s*<[^;]*>\s*\w+\s*\[[^;]*;", "array of fragments {0}", 0.9),
-        mentions(view, r"\brt_(?:fl|bf|hf)\s*<[^;]*;", "register tile {0}", 0.88),
+        _register_tiles(view),
         mentions(
             view,
             r"\bmake_fragment_like\s*\([^;]*;|\bmake_tensor\s*<\s*(?!bool)[\w:]+\s*>\s*\([^;]*;|\bdecltype\s*\(\s*make_tensor\s*<\s*\w+\s*>[^;]*;",
@@ -36,6 +36,14 @@ def register_tiling(view: SyntaxView) -> Iterator[Finding]:
         _member_tiles(view),
         _accumulating_vectors(view),
     )
+
+
+def _register_tiles(view: SyntaxView) -> Iterator[Finding]:
+    """Variables and members of a tile language's register types; an alias counts where something has its type."""
+    for match in view.search(r"\b(?:using\s+(\w+)\s*=[^;]*?)?\brt_(?:fl|bf|hf)\s*<[^;]*;"):
+        alias = match.group(1)
+        if alias is None or len(re.findall(rf"\b{alias}\b(?!\s*=)", view.code)) > 0:
+            yield Finding(Span(*match.span()), f"register tile {match.group().strip()}", 0.88)
 
 
 def _accumulating_vectors(view: SyntaxView) -> Iterator[Finding]:
@@ -81,6 +89,17 @@ def _numeric(kind: str) -> bool:
     )
 
 
+_PLAIN = re.compile(r"\b(?:const|volatile|constexpr|typename|struct|alignas\s*\([^)]*\)|__align__\s*\([^)]*\))\s*")
+
+
+def _generic(view: SyntaxView, kind: str) -> bool:
+    """Whether a type is a template parameter, or an alias or fragment type of values."""
+    name = _PLAIN.sub("", kind).split("<")[0].split("::")[-1].strip()
+    if re.fullmatch(r"\w*(?:[vV]ec|[fF]rag|Array|[pP]ack)\w*|[A-Z]\w*T", name):
+        return True
+    return bool(name) and bool(re.search(rf"\b(?:typename|class)\s+{re.escape(name)}\s*[,>=]", view.code))
+
+
 def _local_arrays(view: SyntaxView, function: Function) -> Iterator[Finding]:
     body = view.text(function.body)
     for array in view.within_variables(function):
@@ -88,7 +107,7 @@ def _local_arrays(view: SyntaxView, function: Function) -> Iterator[Finding]:
             array.shared
             or not array.dimensions
             or array.is_pointer
-            or not _numeric(array.type)
+            or not (_numeric(array.type) or _generic(view, array.type))
             or "static" in array.type
         ):
             continue
@@ -102,8 +121,9 @@ def _local_arrays(view: SyntaxView, function: Function) -> Iterator[Finding]:
             for loop in view.loops_around(u)[-1:]
             if function.body.holds(loop.span.start) and loop.variable
         }
-        passed = re.search(rf"[(,]\s*{name}\s*(?:\[[^\]]*\]\s*)*[,)]", body)
-        if len(loops) >= 2 or (loops and passed) or (passed and len(array.dimensions) >= 2):
+        passed = re.findall(rf"[(,]\s*{name}\s*(?:\[[^\]]*\]\s*)*[,)]", body)
+        handed_on = len(re.findall(rf"[(,]\s*{name}\s*[,)]", body)) >= 2
+        if len(loops) >= 2 or (loops and passed) or (passed and len(array.dimensions) >= 2) or handed_on:
             what = "][".join(" ".join(d.split()) for d in array.dimensions)
             confidence = (
                 0.85 + 0.05 * (len(array.dimensions) > 1) + 0.03 * bool(re.search(r"(?i)acc|frag|out|sum", array.name))

@@ -182,7 +182,7 @@ def _carried_through_calls(view: SyntaxView) -> Iterator[Finding]:
             continue
         text = view.text(step.body)
         for update in updates:
-            if len(re.findall(rf"\b{re.escape(update.name.split('.')[-1])}\b", text)) > 1:
+            if len(re.findall(rf"\b{re.escape(update.name.split('.')[0])}\b", text)) > 1:
                 yield Finding(update.span, f"{update.name} carries the state from one {step.name} to the next", 0.88)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import assembled, called, definitions, first, mentions, origins
+from ingest.queries import assembled, called, definitions, first, line_at, mentions, origins
 from ingest.registry import Finding, detector
 from ingest.syntax import Loop, Span, SyntaxView, names_in
 
@@ -126,6 +126,7 @@ def persistent_kernel(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(
                 Span(start, start + text.find("{") + 1), f"{aggregate.name} hands a block tile after tile", 0.85
             )
+    yield from _rounds_of_the_grid(view)
     counted = re.search(
         r"multiProcessorCount|\bnum_sms?\b|\bsm_count\b|\bnumSMs?\b|\bNUM_SMS?\b|\bkNumSMs?\b|\bSM_COUNT\b|MultiProcessorCount",
         view.code,
@@ -149,6 +150,22 @@ def persistent_kernel(view: SyntaxView) -> Iterator[Finding]:
             taken = re.search(r"atomicAdd\s*\([^;]*(?:tile|work|queue|counter|next)\w*[^;]*\)", view.text(loop.body))
             if taken and _HEAVY.search(view.text(loop.body)):
                 yield Finding(_head(loop), f"takes tiles from a queue: {taken.group()[:50]}", 0.85)
+
+
+def _rounds_of_the_grid(view: SyntaxView) -> Iterator[Finding]:
+    """Work numbered by round times grid size plus block, or divided evenly among the blocks that there are."""
+    block = r"(?:int\s*\(\s*)?blockIdx\.x"
+    for match in view.search(rf"=\s*(?:gridDim\.x\s*\*\s*([\w.]+)|([A-Za-z_][\w.]*)\s*\*\s*gridDim\.x)\s*\+\s*{block}"):
+        rounds = match.group(1) or match.group(2)
+        if re.search(r"(?i)iter|round|step|wave|pass", rounds):
+            yield Finding(Span(*match.span()), f"round {rounds} of the grid takes the next task", 0.85)
+    divided = r"\w*(?i:ceil_?div|cdiv|div_?up|div_?ceil)\w*\s*\([^;()]*tiles?[^;()]*,\s*gridDim\.x\s*\)"
+    for match in view.search(rf"{divided}|\b\w*tiles?\w*[^;]*\+\s*gridDim\.x\s*-\s*1\s*\)?\s*/\s*gridDim\.x"):
+        owner = view.function_at(match.start())
+        if owner is not None and owner.on_device and _HEAVY.search(view.text(owner.body)):
+            yield Finding(
+                line_at(view, match.start()), "the tiles are divided among the blocks, each takes several", 0.8
+            )
 
 
 @detector("warp-specialization")
@@ -235,7 +252,7 @@ def programmatic_dependent_launch(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"griddepcontrol", "PTX {0}"),
         called(
             view,
-            r"cudaGridDependencySynchronize|cudaTriggerProgrammaticLaunchCompletion|(?:cutlass::arch::)?(?:wait_on_dependent_grids|launch_dependent_grids)|\w*_pdl_(?:sync|lc|wait|launch)\w*",
+            r"cudaGridDependencySynchronize|cudaTriggerProgrammaticLaunchCompletion|(?:cutlass::arch::)?(?:wait_on_dependent_grids|launch_dependent_grids)|\w*_pdl_(?:sync|lc|wait|launch)\w*|\w*PDL_?\w*(?:TRIGGER|WAIT|SYNC|LAUNCH)\w*|\w*[pP]dl(?:Trigger|Wait|Sync|Launch)\w*",
             "calls {0}",
             0.95,
         ),

@@ -23,8 +23,7 @@ from ingest.syntax import Function, Span, SyntaxView, names_in, paths_in
 def dynamic_shared_memory(view: SyntaxView) -> Iterator[Finding]:
     """An ``extern __shared__`` array, or the attribute that allows more than the default."""
     yield from first(
-        mentions(view, r"\bextern\s+__shared__[^;]*;", "{0}", 0.97),
-        mentions(view, r"\bextern\s+(?:__align__|alignas)\s*\([^)]*\)\s*__shared__[^;]*;", "{0}", 0.97),
+        mentions(view, r"\bextern\s+(?:[\w:]+(?:\s*\([^()]*\))?\s+)*?__shared__[^;]*;", "{0}", 0.97),
         mentions(
             view,
             r"\bcudaFuncAttributeMaxDynamicSharedMemorySize\b|\bhipFuncAttributeMaxDynamicSharedMemorySize\b|\bCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES\b",
@@ -119,6 +118,13 @@ def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: 
 
     if _COMPUTES.search(value):
         return False
+    whole = re.fullmatch(r"\s*([A-Za-z_]\w*)(?:\.\w)?\s*", value)
+    if whole and any(
+        re.search(r"\bld\.global", statement.text)
+        and re.search(rf'"=[a-z]"\s*\(\s*{whole.group(1)}\b', view.text(statement.span))
+        for statement in view.inside(function.body, view.assembly)
+    ):
+        return True
     if reads_global(value):
         return True
     for name in paths_in(value):

@@ -18,7 +18,6 @@ from ingest.syntax import (
     Function,
     Span,
     SyntaxView,
-    names_in,
     paths_in,
 )
 
@@ -95,8 +94,9 @@ def _copies(view: SyntaxView, function: Function) -> dict[str, set[str]]:
     """For each name, the paths it is a plain copy of (through assignment or a tensor copy)."""
     found: dict[str, set[str]] = {}
     for a in view.within(function, view.assignments):
-        if re.fullmatch(r"[\w.\s\[\]()>*+-]*", a.value) and not re.search(r"[*+/]", a.value):
-            found.setdefault(a.name, set()).update(paths_in(re.sub(r"\[[^\]]*\]|\([^)]*\)", "", a.value)))
+        plain = re.sub(r"\*\s*[\w.]*(?i:scale|log2|temp)\w*\s*$", "", a.value)
+        if re.fullmatch(r"[\w.\s\[\]()>*+-]*", plain) and not re.search(r"[*+/]", plain):
+            found.setdefault(a.name, set()).update(paths_in(re.sub(r"\[[^\]]*\]|\([^)]*\)", "", plain)))
     for call in view.within(function, view.calls(r"copy")):
         if len(call.arguments) == 2:
             for target in paths_in(call.arguments[1]):
@@ -153,10 +153,10 @@ def _succeeds(view: SyntaxView, function: Function, previous: str, current: str,
 def _rescaled(view: SyntaxView, function: Function, call: Call) -> tuple[str, Span] | None:
     """What the factor from this call multiplies, with the place."""
     local = view.within(function, view.assignments)
-    factors = {a.name for a in local if a.span.holds(call.span.start) and not a.feeds_itself}
+    factors = {a.name for a in local if a.span.holds(call.span.start) and a.operator == "="}
     for a in local:
         inline = a.span.holds(call.span.start)
-        uses = names_in(a.value) & factors
+        uses = a.sources & factors
         multiplied = re.search(r"\*\s*(?:\w+\s*\(|\w)|\bfma", a.value) and (inline or uses)
         if (a.operator == "*=" and (inline or uses)) or (multiplied and (a.feeds_itself or _sum_like(a))):
             return a.name, a.span

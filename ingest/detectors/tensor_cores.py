@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import LOW_PRECISION, assembled, called, first, mentions
+from ingest.queries import LOW_PRECISION, assembled, called, first, line_at, mentions
 from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Function, Span, SyntaxView, names_in, paths_in, split_top
 
@@ -26,13 +26,20 @@ def tensor_core_mma(view: SyntaxView) -> Iterator[Finding]:
                 "calls {0}",
                 0.85,
             ),
-            called(view, r"mma", "calls {0}", 0.75),
+            _plain_products(view),
             mentions(view, r"\b(?:flash|cute)::gemm\w*\s*(?:<[^;]*?>)?\s*\(", "calls {0} on tensor cores", 0.8),
             mentions(view, r"\bTiledM[mM][aA]\b[^;]*;", "tiled product {0}", 0.7),
         )
         if not _only_warpgroup(view)
         else iter(())
     )
+
+
+def _plain_products(view: SyntaxView) -> Iterator[Finding]:
+    """Calls of a function named mma; a method of that name belongs to an object of another file."""
+    for call in view.calls(r"mma"):
+        if not re.search(r"[.>]\w*$", call.path):
+            yield Finding(call.span, f"calls {call.path}", 0.75)
 
 
 def _only_warpgroup(view: SyntaxView) -> bool:
@@ -155,10 +162,27 @@ def _converted_accumulators(view: SyntaxView) -> Iterator[Finding]:
     halves = any(re.search(r"(?i)half|bf(?:loat)?16|fp8|fp16|e4m3", name) for name in view.names)
     for function in view.functions:
         if function.on_device:
-            yield from _sums_of_widened(view, function, _low_names(view, function, halves), converters)
+            yield from _sums_of_widened(view, function, _low_names(view, function, halves), converters, halves)
 
 
-def _sums_of_widened(view: SyntaxView, function: Function, low: set[str], converters: set[str]) -> Iterator[Finding]:
+def _opaque_element(view: SyntaxView, function: Function, a: Assignment, halves: bool) -> str:
+    """Variable of another type whose element a sum casts to float: such a cast would be idle on floats.
+
+    Elements of template types count only in a file that names a low-precision type (``halves``).
+    """
+    cast = re.search(
+        r"(?:\(\s*float\s*\)\s*|\bfloat\s*\(\s*|static_cast\s*<\s*float\s*>\s*\(\s*)([A-Za-z_]\w*)\s*\[", a.value
+    )
+    kind = view.type_of(cast.group(1), function) if cast else ""
+    plain = re.search(r"\b(?:float\d?|double\d?|u?int\w*|unsigned|bool|u?char\w*|long|short|size_t|auto|void)\b", kind)
+    base = re.sub(r"\b(?:const|volatile|__restrict__|typename)\b|[*&\s]", "", kind)
+    generic = re.search(rf"\b(?:typename|class)\s+{re.escape(base)}\b", view.code)
+    return cast.group(1) if cast and base and not plain and (halves or not generic) else ""
+
+
+def _sums_of_widened(
+    view: SyntaxView, function: Function, low: set[str], converters: set[str], halves: bool
+) -> Iterator[Finding]:
     local = view.within(function, view.assignments)
     widened: set[str] = set()
     for _ in range(3):
@@ -169,14 +193,20 @@ def _sums_of_widened(view: SyntaxView, function: Function, low: set[str], conver
         widened |= names_in(call.path.split(".")[0]) - {"cast_load"}
     for a in local:
         sums = a.operator == "+=" or (a.feeds_itself and _adds(a)) or _fma_into(a.name, a.value)
-        if not sums or a.name in low or "float" not in view.type_of(a.name, function):
+        if not sums or a.name in low or not _FLOATING.search(view.type_of(a.name, function)):
             continue
         inline = _WIDENING.search(a.value)
+        opaque = _opaque_element(view, function, a, halves)
         feeds = sorted(names_in(a.value) & (widened | converters)) or (
             sorted(names_in(inline.group(1)) & low) if inline else []
         )
+        if opaque and view.loops_around(a.span.start):
+            yield Finding(a.span, f"float {a.name} sums elements of {opaque}, converted to float", 0.7)
         if feeds and view.loops_around(a.span.start):
             yield Finding(a.span, f"float {a.name} sums {', '.join(feeds)}, widened from lower precision", 0.8)
+
+
+_FLOATING = re.compile(r"\bfloat\d?\b|\b(?:acc_t|accscalar_t|AccT|AccType|compute_t|opmath_t|ElementAccum\w*)\b")
 
 
 def _adds(a: Assignment) -> bool:
@@ -246,6 +276,7 @@ def _nibbles(view: SyntaxView) -> Iterator[Finding]:
     for function in view.functions:
         if not function.on_device:
             continue
+        yield from _halved_bytes(view, function)
         unpacked = {}
         for a in view.within(function, view.assignments):
             if re.search(r"&\s*(?:0x0*[fF]\b|0x0*[fF]{1,2}\b|0x0f0f0f0f|15\b)", a.value) and re.search(r">>", a.value):
@@ -258,3 +289,15 @@ def _nibbles(view: SyntaxView) -> Iterator[Finding]:
             )
             if scaled and used:
                 yield Finding(a.span, f"{name} is unpacked by mask and shift, then scaled ({scaled.group()})", 0.85)
+
+
+def _halved_bytes(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """Both nibbles of one value taken and their meanings multiplied by a scale."""
+    body = view.text(function.body)
+    for low in re.finditer(r"\b(\w+)\s*&\s*(?:0x0*[fF]\b|15\b)", body):
+        name = re.escape(low.group(1))
+        high = re.search(rf"\b{name}\s*>>\s*4\b", body)
+        if high and re.search(r"(?i)\*\s*\w*(?:scale|absmax|delta|zero|\bd\b)\w*|\w*(?:scale|absmax)\w*\s*\*", body):
+            start = function.body.start + min(low.start(), high.start())
+            yield Finding(line_at(view, start), f"the two nibbles of {low.group(1)} are decoded and scaled", 0.82)
+            return
