@@ -48,6 +48,8 @@ def show(run: str, as_json: bool) -> None:
         print_json({**summary, "outcomes": dict(outcomes), "world_model": model.to_json()})
         return
     print_text(f"{opened.id}: {summary['kernel']} on {summary['chip']}, {summary['state']}")
+    if summary["replies"]:
+        print_text(f"asked: {summary['replies']} replies, {summary['tokens']} tokens")
     print_text("outcomes: " + ", ".join(f"{kind} {count}" for kind, count in sorted(outcomes.items())))
     for node, depth in model.walk():
         belief = node.belief
@@ -60,6 +62,7 @@ def show(run: str, as_json: bool) -> None:
 
 def _summary(home: Home, identity: str) -> dict[str, Any]:
     from kx.errors import RunCorrupt
+    from search.models.reply_log import ReplyLog
     from search.run_store import open_run
 
     try:
@@ -73,15 +76,27 @@ def _summary(home: Home, identity: str) -> dict[str, Any]:
             "state": f"corrupt: {exc.message}",
             "evaluations": 0,
             "score": None,
+            "replies": 0,
+            "tokens": 0,
         }
     stopped = [event for event in events if event["kind"] == "stopped"]
+    replied = [event for event in events if event["kind"] == "replied"]
+    waiting = next(iter(ReplyLog(run).waiting()), None)
+    if stopped:
+        state = f"finished: {stopped[-1]['because']}"
+    elif waiting is not None:
+        state = f"waits for a reply about {waiting.node}: kx prompt {identity}"
+    else:
+        state = "unfinished: kx resume goes on"
     return {
         "run": identity,
         "kernel": run.configuration["task"],
         "chip": run.configuration.get("chip", ""),
-        "state": f"finished: {stopped[-1]['because']}" if stopped else "unfinished: kx resume goes on",
+        "state": state,
         "evaluations": sum(event["kind"] == "evaluated" for event in events),
         "score": stopped[-1]["score"] if stopped else None,
+        "replies": len(replied),
+        "tokens": sum(event["prompt_tokens"] + event["completion_tokens"] for event in replied),
     }
 
 
