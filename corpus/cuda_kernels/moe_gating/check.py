@@ -238,7 +238,7 @@ def correctness_cases() -> list[Case]:
                         alignment=(16, 1, 64, 7)[n % 4],
                         shifted=n % 5 == 4,
                         style=styles[n % 7],
-                    )  # fmt: skip
+                    )
                 )
         # More tokens than the smallest chunk covers: a block then works through several tiles.
         cases.append(Case(dtype, 70001, 64, 6, alignment=128))
@@ -310,9 +310,9 @@ def time_case(kernel: Kernel, case: Case, report: checklib.Report) -> str:
         fraction_of_copy_bandwidth_gate_and_sort=routing_ratio, speedup_over_torch=speedups, **timed,
     )  # fmt: skip
     return (
-        f"{case.name:46s} gate {median['kx_gate'] * 1e3:7.1f} us {gate_bytes / median['kx_gate'] / 1e6:5.0f} GB/s "
-        f"copy {median['device_copy'] * 1e3:7.1f} us  ratio {ratio:.2f}  torch {speedups['gate']:5.1f}x | and sort "
-        f"{median['kx_gate_and_sort'] * 1e3:7.1f} us  ratio {routing_ratio:.2f}  torch {speedups['gate_and_sort']:5.1f}x"
+        f"{case.name:46s} gate {median['kx_gate'] * 1e3:7.1f} us "
+        f"copy {median['device_copy'] * 1e3:7.1f} us  ratio {ratio:.2f}  torch {speedups['gate']:5.1f}x | "
+        f"and sort {median['kx_gate_and_sort'] * 1e3:7.1f} us  ratio {routing_ratio:.2f}  torch {speedups['gate_and_sort']:5.1f}x"
     )
 
 

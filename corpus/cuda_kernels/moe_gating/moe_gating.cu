@@ -225,10 +225,10 @@ __device__ __forceinline__ void select_top(typename Ranking<T>::Key (&best)[kTop
 }
 
 // Blocks per multiprocessor, at least: enough warps to hide one another's sorting, with 80 registers
-// per thread, or 96 where the keys have two words.
+// per thread, or 128 where the keys have two words.
 template <class T>
 constexpr int gate_blocks() {
-    return sizeof(T) == 2 ? 6 : 5;
+    return sizeof(T) == 2 ? 6 : 4;
 }
 
 // One block routes the tokens of one chunk, kLanes lanes to a token, and counts its experts.
