@@ -312,7 +312,8 @@ def time_case(kernel: Kernel, case: Case, report: checklib.Report) -> str:
     return (
         f"{case.name:46s} gate {median['kx_gate'] * 1e3:7.1f} us "
         f"copy {median['device_copy'] * 1e3:7.1f} us  ratio {ratio:.2f}  torch {speedups['gate']:5.1f}x | "
-        f"and sort {median['kx_gate_and_sort'] * 1e3:7.1f} us  ratio {routing_ratio:.2f}  torch {speedups['gate_and_sort']:5.1f}x"
+        f"and sort {median['kx_gate_and_sort'] * 1e3:7.1f} us  ratio {routing_ratio:.2f}  "
+        f"torch {speedups['gate_and_sort']:5.1f}x"
     )
 
 
