@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterator
 from ingest.registry import Finding
 from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in, paths_in
 
-EXPONENTIAL = r"(?:__expf|expf?|exp2f?|hexp2?|ptx_exp2|\w*exp2?_\w*|fast_exp\w*|__exp2f|ex2|\w+_exp2?f?)"
+EXPONENTIAL = r"(?:__expf|expf?|exp2f?|hexp2?|\w*exp2?_\w*|fast_exp\w*|__exp2f|ex2|\w+_exp2?f?)"
 SHARED_NAME = re.compile(r"(?:^|_)s?h?mem(?:_|$)|^s?mem_|shared|^s_?[A-Z]|smem")
 LOW_PRECISION = re.compile(
     r"\b(?:__)?(?:nv_)?(?:half2?|bfloat16|bfloat162|bf16|half_t|bfloat16_t|float16_t|fp8\w*|float_e\w+)\b|\bu?int8_t\b"
-)
-SCALAR_TEMPLATE = re.compile(
-    r"\b(?:scalar_t|input_t|weight_t|Element|T|floatX|half_t|DType\w*|TI|Tin|T_in|element_t)\b"
 )
 
 

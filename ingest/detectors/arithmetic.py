@@ -53,7 +53,7 @@ def fast_math_intrinsics(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"(?:ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh|div)\.(?:approx|full)", "PTX {0}", 0.95),
         called(
             view,
-            r"ptx_(?:exp2|log2|rcp|rsqrt|tanh)\w*|\w*(?:exp2?|log2?|rcp|tanh|rsqrt)\w*_approx\w*|approx_\w+|fast_(?:exp|tanh|rcp|log)\w*",
+            r"(?:ptx|ex2|approx|fast)_\w*(?:exp2?|log2?|rcp|rsqrt|tanh)\w*|\w*(?:exp2?|log2?|rcp|tanh|rsqrt)\w*_approx\w*|approx_\w+|fast_(?:exp|tanh|rcp|log)\w*",
             "calls {0}",
             0.85,
         ),
@@ -62,9 +62,9 @@ def fast_math_intrinsics(view: SyntaxView) -> Iterator[Finding]:
 
 _LOG2E = (
     r"1\.44269\d*f?|\b(?:M_)?k?_?LOG2_?E\w*\b|\b\w*[lL]og2_?e\b|\bscale_(?:softmax_)?log2\b"
-    r"|\bsoftmax_scale_log2\b|\b\w*scale_log2\w*\b"
+    r"|\b\w*scale\w*log2\w*\b"
 )
-_EXP2 = r"\b(?:exp2f?|hexp2|h2exp2|ptx_exp2|\w*exp2\w*approx\w*|cexp2f|fast_exp2\w*|exp2_\w+)\s*\(|ex2\.approx"
+_EXP2 = r"\b\w*exp2\w*\s*(?:<[^;(){}]*>)?\s*\(|ex2\.approx"
 
 
 @detector("exp2-trick")
@@ -79,15 +79,12 @@ def exp2_trick(view: SyntaxView) -> Iterator[Finding]:
             beside = view.line(near.start()) == view.line(match.start())
             why = f"{match.group().rstrip('( ')} with {near.group()} folded in"
             yield Finding(_line_span(view, match.start()), why, 0.92 + 0.02 * beside)
-        elif re.search(r"\bptx_log2|\blog2f?\s*\(", view.code) and re.search(r"(?i)lse|\bm_prev|max", view.code):
+        elif re.search(r"\b\w*log2f?\s*\(", view.code) and re.search(r"(?i)lse|max", view.code):
             yield Finding(
                 _line_span(view, match.start()), f"{match.group().rstrip('( ')} on a softmax state in base 2", 0.48
             )
-    for match in view.search(
-        r"\b(?:softmax|scale_apply\w*)\b[^;]*\bscale\w*_log2\b[^;]*;|\bSoftmax\s*<[^;]*\bsoftmax_scale_log2\b[^;]*;"
-    ):
+    for match in view.search(r"\b[sS]oftmax\b[^;]*\b\w*scale\w*_log2\b[^;]*;"):
         yield Finding(Span(*match.span()), "the softmax gets a scale with log2(e) folded in", 0.7)
-    yield from mentions(view, r"\bscale_apply_exp2\w*\s*(?:<[^;()]*>)?\s*\([^;]*;", "{0}", 0.9)
 
 
 def _line_span(view: SyntaxView, offset: int) -> Span:
@@ -127,11 +124,13 @@ def compile_time_specialization(view: SyntaxView) -> Iterator[Finding]:
     """Code chosen by a value known at compile time: flags, widths and sizes as template arguments."""
     yield from mentions(
         view,
-        r"\b\w*(?:BOOL|HEADDIM|FP16|VEC|DTYPE\w*|BF16|HEAD_DIM|CAUSAL|LOCAL|EVENK|ALIBI|SOFTCAP)_?SWITCH\w*\s*\(",
+        r"\b\w+_SWITCH\w*\s*\(",
         "{0}...) makes a runtime value a template argument",
         0.95,
     )
-    yield from mentions(view, r"\bDISPATCH_\w+\s*\(", "{0}...) dispatches to template instances", 0.6)
+    yield from mentions(
+        view, r"\bDISPATCH_(?!\w*(?:TYPE|FLOAT|DTYPE))\w+\s*\(", "{0}...) dispatches to template instances", 0.6
+    )
     yield from _valued_branches(view)
     yield from _valued_traits(view)
     yield from _instances(view)

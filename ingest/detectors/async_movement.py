@@ -226,7 +226,7 @@ def _partial_waits(view: SyntaxView) -> Iterator[Finding]:
     for match in view.search(pattern):
         pending = match.group(1) or match.group(2)
         loops = view.loops_around(match.start())
-        if pending != "0" and loops and not re.fullmatch(r"kPending|N|n", pending):
+        if pending != "0" and loops and not re.fullmatch(r"k[A-Z]\w*|[Nn]", pending):
             yield Finding(
                 Span(*match.span()),
                 f"{' '.join(match.group().split())} leaves {pending} groups in flight inside the loop",

@@ -69,10 +69,7 @@ def _skipping_branches(view: SyntaxView, function: Function) -> Iterator[Finding
 @detector("grouped-query-sharing")
 def grouped_query_sharing(view: SyntaxView) -> Iterator[Finding]:
     """A query head mapped to the key/value head that its group shares."""
-    ratio = (
-        r"(?:\w+(?:\.|->|::))?\b(?:h_h_k_ratio|\w*(?:gqa|GQA|group_?size|queries_per_kv\w*"
-        r"|q_per_kv|heads?_per_kv\w*|num_queries_per_kv\w*|heads_ratio|head_ratio|kv_mul|qhead_per_khead\w*|n_rep|q_heads_per_kv\w*|group_num|kv_group\w*)\w*)\b"
-    )
+    ratio = r"(?:\w+(?:\.|->|::))?\b\w*(?:gqa|GQA|group_?(?:size|num)|per_(?:kv|k_?head)|[rR]atio|kv_(?:mul|group)|n_rep)\w*\b"
     head = r"\b\w*(?:head|bidh|[hH]_?idx|qo_head|q_head)\w*\b"
     for match in view.search(rf"{head}[^;,/]{{0,20}}\s*/\s*\(?\s*{ratio}"):
         yield Finding(line_at(view, match.start()), f"{' '.join(match.group().split())} is the shared head", 0.93)
@@ -99,9 +96,9 @@ def grouped_query_sharing(view: SyntaxView) -> Iterator[Finding]:
         yield Finding(
             line_at(view, match.start()), f"{' '.join(match.group().split())}: the group's queries read one head", 0.88
         )
-    for match in view.search(r"\bpacked_qo\w*\b[^;]*\b(?:group_size|gqa)\w*|\bPackGQA\w*\s*(?:<|\b)"):
+    for match in view.search(r"\bpacked_qo\w*\b[^;]*\b(?:group_size|gqa)\w*|\b[pP]ack_?(?:GQA|gqa)\w*"):
         yield Finding(line_at(view, match.start()), f"queries of a group packed together: {match.group()[:50]}", 0.8)
-    for match in view.search(r"\bgroup_size\.divmod\s*\(|\bqhead_per_khead_divmod\b"):
+    for match in view.search(r"\b\w*(?:group_size|heads?_per_k\w*)(?:_?div\w*)?\s*\.\s*div\w*\s*\("):
         yield Finding(line_at(view, match.start()), f"{match.group()} splits a packed index into query and head", 0.85)
 
 
@@ -113,7 +110,7 @@ def recomputation(view: SyntaxView) -> Iterator[Finding]:
         backward = re.search(r"(?i)bwd|backward|_back\b|_back_|dq_?dk|dqdk|grad", around)
         if not backward:
             continue
-        for call in view.within(function, view.calls(rf"{EXPONENTIAL}|scale_apply_exp2\w*")):
+        for call in view.within(function, view.calls(rf"{EXPONENTIAL}|\w*exp2\w*")):
             if re.search(r"(?i)lse|logsumexp|softmax_lse|row_stat", " ".join(call.arguments)):
                 yield Finding(call.span, f"{call.path} rebuilds probabilities from the stored log-sum-exp", 0.9)
         forward = next(iter(view.calls(r"\w*(?:scan_fwd|forward|silu|softplus)\w*|InclusiveScan\w*")), None)
@@ -121,6 +118,6 @@ def recomputation(view: SyntaxView) -> Iterator[Finding]:
             forward
             and function.body.holds(forward.span.start)
             and re.search(r"(?i)dout|dy\b|grad", view.text(function.body))
-            and re.search(r"(?i)recomput|delta_a_exp|InclusiveScan", view.text(function.body))
+            and re.search(r"(?i)recomput|InclusiveScan", view.text(function.body))
         ):
             yield Finding(forward.span, f"{forward.path} runs the forward step again inside {function.name}", 0.6)

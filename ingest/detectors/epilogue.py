@@ -62,24 +62,16 @@ def _has_main_work(view: SyntaxView, function: Function, body: str) -> bool:
 
 def _added_operands(view: SyntaxView, function: Function, body: str) -> Iterator[Finding]:
     """Stores whose value brings in a bias, residual, gate, skip or scale operand."""
-    operand = r"(?i)\b(?:bias\w*|b_bias|residual\w*|gate\w*|skip\w*|D_val|D_vals|d_skip|mul|add|beta|alpha|res)\b"
+    operand = r"(?i)\b(?:bias\w*|b_bias|residual\w*|gate\w*|skip\w*|d_(?:vals?|skip)|mul|add|beta|alpha|res)\b"
     for a in view.within(function, view.assignments):
         found = re.search(operand, a.value)
         indexed = "[" in a.target or "." in a.target or "*" in a.target
         if not found:
             continue
-        if (
-            a.operator in ("+=", "*=")
-            and re.fullmatch(r"(?i)bias\w*|residual\w*|gate\w*|skip\w*", found.group())
-            and "delta_bias" not in found.group()
-        ):
+        if a.operator in ("+=", "*=") and re.fullmatch(r"(?i)bias\w*|residual\w*|gate\w*|skip\w*", found.group()):
             yield Finding(a.span, f"{a.target.strip()[:30]} {a.operator} {found.group()}: fused into the kernel", 0.72)
-        elif (
-            indexed
-            and re.search(
-                rf"[*+]\s*{re.escape(found.group())}\b|\b{re.escape(found.group())}\b(?:\[[^\]]*\])?\s*[*+]", a.value
-            )
-            and not re.search(r"(?i)delta_bias", a.value)
+        elif indexed and re.search(
+            rf"[*+]\s*{re.escape(found.group())}\b|\b{re.escape(found.group())}\b(?:\[[^\]]*\])?\s*[*+]", a.value
         ):
             yield Finding(a.span, f"stores {' '.join(a.value.split())[:60]}: {found.group()} is fused", 0.7)
 
@@ -99,5 +91,5 @@ def _started_sums(view: SyntaxView, function: Function) -> Iterator[Finding]:
     for a in local:
         if a.name in sums and a.operator == "=" and not a.feeds_itself:
             bias = [n for n in origins(view, a.value, function, depth=2) if re.search(r"(?i)bias", n.split(".")[-1])]
-            if bias and "delta" not in bias[0]:
+            if bias:
                 yield Finding(a.span, f"{a.name} starts from {bias[0]}", 0.78)

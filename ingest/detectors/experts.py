@@ -22,7 +22,7 @@ def topk_in_registers(view: SyntaxView) -> Iterator[Finding]:
         if (
             owner is None
             or not owner.on_device
-            or not re.search(r"(?i)\btop_?k\b|\bk\b|topk|num_experts_per|nexpert_used|n_expert_used", loop.condition)
+            or not re.search(r"(?i)\btop_?k\b|\bk\b|topk|n\w*_?experts?_?\w*", loop.condition)
         ):
             continue
         text = view.text(loop.body)
@@ -62,6 +62,4 @@ def expert_token_sorting(view: SyntaxView) -> Iterator[Finding]:
             and re.search(r"(?i)cumsum|offset|prefix", view.text(owner.body))
         ):
             yield Finding(a.span, f"counts and offsets of tokens per expert: {a.name}", 0.75)
-    yield from called(
-        view, r"moe_align_block_size\w*(?<!kernel)|sort_?(?:by)?_?experts?\w*|build_expert_maps\w*", "calls {0}", 0.5
-    )
+    yield from called(view, r"(?:moe_align|sort_?(?:by)?_?expert|expert_sort)\w*(?<!kernel)", "calls {0}", 0.5)

@@ -147,8 +147,13 @@ def transposed_operand_layout(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"(?:ldmatrix|stmatrix)\.\S*\.trans", "PTX {0} transposes the fragment", 0.85),
         mentions(view, r"\bSM75_U\w*LDSM_T\b", "copy atom {0} transposes", 0.85),
         called(view, r"\w*ldmatrix\w*trans\w*", "calls {0}", 0.85),
-        mentions(view, r"\bSmemLayout\w*(?:[Tt]ransposed|Vt|Kt|Qt)\w*", "{0}: a transposed view of shared memory", 0.9),
-        mentions(view, r"\bTensor\s+sd?[A-Z]\w?t\s*=\s*make_tensor", "{0}: a transposed view", 0.85),
+        mentions(view, r"\b\w*Layout\w*(?:[Tt]ransposed?|[VKQ]t)\w*", "{0}: a transposed view of shared memory", 0.9),
+        mentions(
+            view,
+            r"\b\w*layout_\w*trans\w*\s*[=)]|\bmake_tensor\s*\([^;]*[tT]rans\w*[^;]*;",
+            "{0}: a transposed view",
+            0.85,
+        ),
     )
     yield from _transposing_stores(view)
 

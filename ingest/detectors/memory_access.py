@@ -92,7 +92,7 @@ def _wide_async_copies(view: SyntaxView) -> Iterator[Finding]:
         for mnemonic in statement.mnemonics:
             if re.match(r"cp\.async\.c[ag]\.", mnemonic) and re.search(r",\s*(?:16|8|%\w+)\s*[,;]", statement.text):
                 yield Finding(statement.span, f"PTX {mnemonic} copies up to 16 bytes at once", 0.85)
-    yield from called(view, r"cp_async_?16\w*|\w*copy_?16B?\w*|load_128b\w*", "{0} copies 16 bytes at once", 0.85)
+    yield from called(view, r"cp_async_?16\w*|\w*copy_?16B?\w*|\w*load_?128\w*", "{0} copies 16 bytes at once", 0.85)
 
 
 def _wide_parameters(view: SyntaxView) -> Iterator[Finding]:
@@ -174,4 +174,4 @@ def paged_kv_cache(view: SyntaxView) -> Iterator[Finding]:
     yield from mentions(
         view, r"\bpaged_kv\w*\s*(?:\.|->)\s*\w+\s*\(|\bpaged_kv_t\b", "{0}: pages of keys and values", 0.85
     )
-    yield from called(view, r"get_(?:k|v)(?:v)?_(?:ptr|offset)|protective_get_kv_offset", "{0} resolves a page", 0.5)
+    yield from called(view, r"\w*get_(?:k|v|kv)_(?:ptr|offset)", "{0} resolves a page", 0.5)

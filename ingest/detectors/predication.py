@@ -51,8 +51,10 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
             0.85,
         ),
         mentions(view, r"\bSM80_CP_ASYNC_\w+_ZFILL\b", "copy atom {0} fills with zeros"),
-        mentions(view, r"\bcopy\s*<[^;()]*(?:Is_even_\w+|Clear_OOB\w*)[^;()]*>\s*\(", "{0} guards a tile copy", 0.9),
-        mentions(view, r"\bif\s+(?:constexpr\s*)?\(\s*Clear_OOB\w*\s*\)", "{0}: out-of-bounds parts are cleared", 0.88),
+        mentions(view, r"\bcopy\s*<[^;()]*(?i:is_?even|clear_?oob|oob)[^;()]*>\s*\(", "{0} guards a tile copy", 0.9),
+        mentions(
+            view, r"\bif\s+(?:constexpr\s*)?\(\s*(?i:clear_?oob)\w*\s*\)", "{0}: out-of-bounds parts are cleared", 0.88
+        ),
         mentions(view, r"\b(?:cute::)?make_tensor\s*<\s*bool\s*>", "{0}: a tensor of predicates", 0.85),
     )
     for statement in view.assembly:

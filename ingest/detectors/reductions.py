@@ -11,13 +11,13 @@ from ingest.syntax import Function, Loop, Span, SyntaxView, names_in
 
 SHUFFLE_DOWN = (
     r"(?:__shfl_(?:xor|down)(?:_sync)?|\w*SHFL_(?:XOR|DOWN)\w*|shfl_(?:xor|down)\w*"
-    r"|\w+\.shfl_(?:xor|down)|__reduce_\w+_sync|ptx_shfl_xor)"
+    r"|\w+\.shfl_(?:xor|down)|__reduce_\w+_sync|\w+_shfl_(?:xor|down)\w*)"
 )
 
 
 _WARP_CALL = (
     r"(?:[wW]arp_?[rR]educe\w*|[wW]arpAllReduce\w*|warp_(?:sum|max|min)\w*|[wW]arp(?:Sum|Max"
-    r"|Min)\w*|warp_all_reduce\w*|quad_allreduce_?|subwarp_reduce\w*|groupReduce\w*)"
+    r"|Min)\w*|warp_all_reduce\w*|quad_\w*reduce\w*|subwarp_reduce\w*|groupReduce\w*)"
 )
 
 
@@ -35,8 +35,7 @@ def warp_shuffle_reduction(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"shfl\.sync\.(?:down|bfly)|redux\.sync", "PTX {0}", 0.85),
         called(view, _WARP_CALL, "calls {0}", 0.8),
         mentions(view, r"\bcub::WarpReduce\b", "{0}", 0.85),
-        mentions(view, r"\b(?:flash::)?Allreduce\s*<[^;]*?>\s*::\s*run", "{0} exchanges by shuffles", 0.48),
-        called(view, r"quad_allreduce_?", "calls {0}", 0.48),
+        mentions(view, r"\b\w*[aA]ll_?[rR]educe\s*<[^;]*?>\s*::\s*run", "{0} exchanges by shuffles", 0.48),
         mentions(view, r"\bcg::reduce\s*\(", "{0} over a tile of a warp", 0.6),
     )
 
@@ -161,7 +160,9 @@ def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator
         barrier = re.search(r"__syncthreads|sync\(", text)
         reread = re.search(rf"\b{re.escape(stored.group(1))}\s*\[", text[barrier.end() :]) if barrier else None
         scanned = re.search(r"shfl_up|prefix|[sS]can", view.text(body))
-        combined = barrier and re.search(rf"{_WARP_CALL}|shfl|[rR]educe|\+=|\+|[mM](?:ax|in)\w*\s*\(", text[barrier.end() :])
+        combined = barrier and re.search(
+            rf"{_WARP_CALL}|shfl|[rR]educe|\+=|\+|[mM](?:ax|in)\w*\s*\(", text[barrier.end() :]
+        )
         if reread and barrier and combined and not scanned:
             end = after.start + barrier.end() + reread.end()
             yield Finding(

@@ -72,7 +72,7 @@ def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
                 0.9,
             )
     arrays = _shared_arrays(view, function, shared)
-    for call in view.within(function, view.calls(r"st_vec|store\w*|st_shared\w*|memcpy")):
+    for call in view.within(function, view.calls(r"st_\w+|store\w*|memcpy")):
         filled = names_in(call.arguments[0]) & arrays if call.arguments else set()
         if filled and any(names_in(argument) & globals_ for argument in call.arguments[1:]):
             yield Finding(call.span, f"{call.path} stages global data in {', '.join(sorted(filled))}", 0.85)

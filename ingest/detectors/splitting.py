@@ -54,11 +54,11 @@ def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
     """Work split along the reduction axis into partial results that are combined later."""
     split = (
         r"\b\w*(?:split_?k|splitk|SplitK|split_kv|kv_split|splitkv|num_splits?|n_splits?"
-        r"|num_partitions|kNumSplits|split_idx|partition_kv)\w*\b"
+        r"|num_partitions|kNumSplits|split_idx|partition_k\w*)\w*\b"
     )
     names = [m for m in view.search(split) if not re.search(r"(?i)split_?kernel|is_split$", m.group())]
     partial = re.search(
-        r"(?i)\bpartial|O_?partial|o_?accum|\btmp_out\b|exp_sums|lse_?(?:partial|accum)|\btmp_[vs]\b|\.sum\s*\(\s*0|workspace|parts?_",
+        r"(?i)\bpartial|O_?partial|o_?accum|\btmp_\w+|exp_sums|lse_?(?:partial|accum)|\.sum\s*\(\s*0|workspace|parts?_",
         view.code,
     )
     for match in names:

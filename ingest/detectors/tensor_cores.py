@@ -112,7 +112,7 @@ def _float_tiles(view: SyntaxView) -> Iterator[Finding]:
 
 def _narrowed_accumulators(view: SyntaxView) -> Iterator[Finding]:
     """Results of a product converted down before they feed the next one: the sum itself was wider."""
-    for call in view.calls(r"convert_type\w*"):
+    for call in view.calls(r"convert\w*"):
         if (
             "Element" in call.template_arguments
             and call.arguments
@@ -136,7 +136,7 @@ def _low_names(view: SyntaxView, function: Function, halves: bool) -> set[str]:
     Template scalars count where the file names a low-precision type at all (``halves``).
     """
     scalars = {t.split()[-1] for t in function.template_parameters if re.match(r"(?:typename|class)\s+\w+$", t)}
-    framework = {"scalar_t", "input_t", "weight_t", "floatX"} & view.names
+    framework = {"scalar_t", "input_t", "weight_t"} & view.names
     scalars = scalars | framework if halves else framework
     names = set()
     for variable in [*view.parameters_of(function), *view.within_variables(function)]:
