@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kx.errors import KxError, RunCorrupt
-from search.authors import Assignment, Author, Edit, Refinement
+from search.authors import Assignment, Author, Edit
 from search.evaluation.pool import Evaluated
 from search.models import AllowanceSpent
 from search.outcome import (
@@ -21,15 +21,14 @@ from search.outcome import (
     Rejected,
     Scored,
     describe,
-    kind_of,
     outcome_to_json,
-    score_against,
 )
 from search.planners import Planner
 from search.program import Program
+from search.refining import NodeWork
 from search.run_store import Run, logged_outcome
 from search.task import Task
-from search.world_model import Attempt, Node, WorldModel
+from search.world_model import Node, WorldModel
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class Budget:
     Attributes:
         evaluations: most programs to evaluate, the seed included.
         attempts_per_node: most programs per action (local refinement).
-        batch: programs evaluated side by side; refinement looks at results after each batch.
+        batch: programs of a node evaluated side by side; refinement looks at results after each batch.
+        nodes: open nodes refined at once.
         patience: rounds without a new best after which the search ends.
         min_gain: a program is an improvement if its score exceeds the best by this factor.
     """
@@ -47,6 +47,7 @@ class Budget:
     evaluations: int = 40
     attempts_per_node: int = 4
     batch: int = 2
+    nodes: int = 1
     patience: int = 10
     min_gain: float = 1.005
 
@@ -144,24 +145,25 @@ class Engine:
                 return f"the budget of {self.budget.evaluations} evaluations is used up"
             if quiet_rounds >= self.budget.patience:
                 return f"no improvement in {quiet_rounds} rounds"
-            node = self._next_node()
-            if node is None:
+            nodes = self._next_nodes()
+            if not nodes:
                 return self.crew.planner.trouble or "no action is left to try"
             self.model.round += 1
             best_before = self.model.best().score or 0.0
-            closed = self._try(node, seed_outcome)
-            improved = (closed.score or 0.0) > best_before * self.budget.min_gain
+            for closed in self._try(nodes, seed_outcome):
+                if not self._is_spent():
+                    self._evolve(closed)
+                best = self.model.best().id
+                self._tell("closed", node=closed.id, status=closed.status, score=closed.score, best=best)
+            improved = (self.model.best().score or 0.0) > best_before * self.budget.min_gain
             quiet_rounds = 0 if improved else quiet_rounds + 1
-            if not self._is_spent():
-                self._evolve(closed)
-            self._tell("closed", node=closed.id, status=closed.status, score=closed.score, best=self.model.best().id)
 
     def _is_spent(self) -> bool:
         return len(self._outcomes) >= self.budget.evaluations
 
     def _plant_seed(self) -> tuple[Node, Scored]:
         program = self.task.seed
-        outcome = self._evaluate_all([program], "n0")[0]
+        outcome = self._evaluate_all([(program, "n0")])[program.digest]
         if not isinstance(outcome, Scored):
             raise KxError(
                 f"the seed of {self.task.name} does not pass the gates: {describe(outcome)}",
@@ -170,11 +172,11 @@ class Engine:
         root = self.model.plant(program.digest, 1.0, describe(outcome))
         return root, outcome
 
-    def _next_node(self) -> Node | None:
-        """The most promising open node; when the frontier is empty, more proposals below the best nodes first."""
-        node = self.model.select()
-        if node is not None:
-            return node
+    def _next_nodes(self) -> list[Node]:
+        """The most promising open nodes; when the frontier is empty, more proposals below the best nodes first."""
+        nodes = self.model.select(self.budget.nodes)
+        if nodes:
+            return nodes
         scored = sorted(
             (item for item in self.model.nodes.values() if item.status == "closed"),
             key=lambda item: -(item.score or 0.0),
@@ -182,11 +184,25 @@ class Engine:
         for parent in scored:
             program, outcome = self._programs[parent.program], self._outcomes[parent.program]
             if isinstance(outcome, Scored) and self.crew.planner.propose(self.model, parent, program, outcome):
-                return self.model.select()
-        return None
+                return self.model.select(self.budget.nodes)
+        return []
 
-    def _try(self, node: Node, seed_outcome: Scored) -> Node:
-        """Have the action written and refined; close its node with what came of it."""
+    def _try(self, nodes: Sequence[Node], seed_outcome: Scored) -> list[Node]:
+        """Have the actions written and refined side by side; close their nodes with what came of them."""
+        works: list[NodeWork] = []
+        for node in nodes:
+            left = self.budget.evaluations - len(self._outcomes) - sum(work.limit for work in works)
+            if left > 0 or not works:
+                works.append(self._begin(node, max(1, left)))
+        while active := [work for work in works if not work.is_done]:
+            batches = [(work, work.next(self.budget.batch)) for work in active]
+            outcomes = self._evaluate_all([(program, work.node.id) for work, batch in batches for program in batch])
+            for work, batch in batches:
+                if batch:
+                    work.learn(batch, [outcomes[program.digest] for program in batch], seed_outcome)
+        return [self.model.close(work.node.id, work.record(), work.prompt) for work in works]
+
+    def _begin(self, node: Node, left: int) -> NodeWork:
         parent = self.model.nodes[node.parent or ""]
         program, outcome = self._programs[parent.program], self._outcomes[parent.program]
         if not isinstance(outcome, Scored):
@@ -195,48 +211,23 @@ class Engine:
         digest = self.run.save_prompt(prompt)
         self._tell("selected", node=node.id, title=node.action.title, priority=round(self.model.priority(node), 3))
         edit = Edit(node.action.concepts, node.action.changes, node.action.title)
-        limit = min(self.budget.attempts_per_node, max(1, self.budget.evaluations - len(self._outcomes)))
+        limit = min(self.budget.attempts_per_node, left)
         known, draw = frozenset(self._outcomes), f"{self.seed}/{node.id}"
-        assignment = Assignment(node.id, program, outcome, edit, prompt, limit, known, draw)
-        refinement = self.crew.author.begin(assignment)
-        attempts = self._refine(node, refinement, limit, seed_outcome)
-        attempts += [Attempt("", "NoProgram", None, reason) for reason in refinement.complaints()]
-        return self.model.close(node.id, attempts, digest)
+        author = self.crew.author
+        refinement = author.begin(Assignment(node.id, program, outcome, edit, prompt, limit, known, draw))
+        return NodeWork(node, refinement, limit, author.repairs, self.budget.min_gain, digest)
 
-    def _refine(self, node: Node, refinement: Refinement, limit: int, seed_outcome: Scored) -> list[Attempt]:
-        """Evaluate in batches until one brings no improvement, ``limit`` is reached, or the author is done."""
-        attempts: list[Attempt] = []
-        best: float | None = None
-        while len(attempts) < limit:
-            batch = refinement.next(min(self.budget.batch, limit - len(attempts)))
-            if not batch:
-                break
-            results = self._evaluate_all(batch, node.id)
-            for program, result in zip(batch, results, strict=True):
-                attempt = self._attempt(program, result, seed_outcome)
-                attempts.append(attempt)
-                refinement.learn(program, result, attempt.score)
-            top = max((attempt.score for attempt in attempts if attempt.score is not None), default=None)
-            if top is None:
-                if not self.crew.author.repairs:
-                    break
-            elif best is not None and top <= best * self.budget.min_gain:
-                break
-            else:
-                best = top
-        return attempts
+    def _evaluate_all(self, programs: Sequence[tuple[Program, str]]) -> dict[str, Outcome]:
+        """Outcomes by program; known ones from memory or the log, others from pre-flight or the evaluator.
 
-    def _attempt(self, program: Program, outcome: Outcome, seed_outcome: Scored) -> Attempt:
-        score = score_against(outcome, seed_outcome) if isinstance(outcome, Scored) else None
-        return Attempt(program.digest, kind_of(outcome), score, describe(outcome))
-
-    def _evaluate_all(self, programs: Sequence[Program], node: str) -> list[Outcome]:
-        """Outcomes in order; known ones from memory or the log, others from pre-flight or the evaluator."""
-        jobs: list[tuple[Program, int]] = []
-        for program in programs:
+        Args:
+            programs: each with the id of its node.
+        """
+        jobs: dict[str, tuple[Program, str]] = {}
+        for program, node in programs:
             self.run.save_program(program)
             self._programs[program.digest] = program
-            if program.digest in self._outcomes:
+            if program.digest in self._outcomes or program.digest in jobs:
                 continue
             if program.digest in self._logged:
                 self._outcomes[program.digest] = self._logged[program.digest]
@@ -247,10 +238,12 @@ class Engine:
             if rejected is not None:
                 self._record(node, program, Evaluated(rejected, 0, 0.0))
             else:
-                jobs.append((program, evaluation_seed(self.seed, program)))
-        for index, evaluated in self.crew.evaluator.evaluate(jobs):
-            self._record(node, jobs[index][0], evaluated)
-        return [self._outcomes[program.digest] for program in programs]
+                jobs[program.digest] = (program, node)
+        work = list(jobs.values())
+        seeded = [(program, evaluation_seed(self.seed, program)) for program, _ in work]
+        for index, evaluated in self.crew.evaluator.evaluate(seeded):
+            self._record(work[index][1], work[index][0], evaluated)
+        return {program.digest: self._outcomes[program.digest] for program, _ in programs}
 
     def _record(self, node: str, program: Program, evaluated: Evaluated) -> None:
         self._outcomes[program.digest] = evaluated.outcome

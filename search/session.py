@@ -23,6 +23,7 @@ from search.evaluation.preflight import preflight
 from search.outcome import Scored
 from search.planners.concept_edits import ConceptEdits
 from search.planners.graph_planner import GraphPlanner, Knowledge, evidence_shares, priors_from
+from search.refining import NO_PROGRAM
 from search.run_store import Run, create_run, hold
 from search.task import Task, load_task
 from search.world_model import ROOT_ID, WorldModel
@@ -49,6 +50,11 @@ class SearchOptions:
     limit_s: float = 120.0
     compiler: tuple[str, ...] | None = None
     models: ModelOptions | None = None
+
+    @property
+    def workers(self) -> int:
+        """Evaluations at once."""
+        return self.budget.batch * self.budget.nodes
 
 
 Watch = Callable[[str, dict[str, Any]], None]
@@ -109,7 +115,7 @@ def work_on(home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run:
     knowledge = knowledge_of(graph, run)
     constraints = graph.constraints(graph.scopes_of(options.chip))
     setting = EvaluationSetting(
-        task.name, options.backend, chip, home.cache, options.compiler, options.limit_s, options.budget.batch
+        task.name, options.backend, chip, home.cache, options.compiler, options.limit_s, options.workers
     )
     prompts = PromptWriter(graph, retriever, task, options.chip)
     pair = choose_pair(run, task, knowledge, prompts, options.models, lambda text: watch("notice", {"text": text}))
@@ -229,7 +235,7 @@ def record_observations(graph: KnowledgeGraph, run: Run, result: SearchResult) -
     for node in result.model.nodes.values():
         if node.parent is None or node.status not in {"closed", "failed"} or not node.action.concepts:
             continue
-        if all(attempt.outcome == "NoProgram" for attempt in node.attempts):
+        if all(attempt.outcome == NO_PROGRAM for attempt in node.attempts):
             continue  # says nothing about the concept
         parent = result.model.nodes[node.parent].score or 1.0
         ratio = (node.score or 0.0) / parent

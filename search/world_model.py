@@ -226,11 +226,11 @@ class WorldModel:
         trust = 1 - rule.confidence_weight * (1 - belief.confidence)
         return belief.rating * trust + rule.parent_weight * lag - rule.difficulty_weight * (belief.difficulty - 1)
 
-    def select(self) -> Node | None:
-        """The open node of the highest priority (older first among equals), None when there is none."""
+    def select(self, count: int = 1) -> list[Node]:
+        """Up to ``count`` open nodes of the highest priority, best first (older first among equals)."""
         frontier = self.open_nodes()
         within_reach = [node for node in frontier if node.belief.difficulty <= self.rule.difficulty_cap]
-        return max(within_reach or frontier, key=lambda n: (self.priority(n), -int(n.id[1:])), default=None)
+        return sorted(within_reach or frontier, key=lambda n: (-self.priority(n), int(n.id[1:])))[:count]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready form that ``world_model_from_json`` reads back."""

@@ -39,13 +39,17 @@ def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit
     from search.session import SearchOptions, new_run, require
 
     home = Home.from_environment()
+    models = read_model_options(others)
+    # An author that reads what went wrong writes one program after another; blocks come in pairs.
+    batch = 1 if models else min(2, others["workers"])
     budget = Budget(
         evaluations=others["budget"],
         attempts_per_node=others["attempts"],
-        batch=others["workers"],
+        batch=batch,
+        nodes=max(1, others["workers"] // batch),
         patience=others["patience"],
     )
-    options = SearchOptions(kernel, chip, backend, budget, seed, limit_s, models=read_model_options(others))
+    options = SearchOptions(kernel, chip, backend, budget, seed, limit_s, models=models)
     graph = KnowledgeGraph.open(home)
     require(home, graph, options)
     run = new_run(home, graph, options)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from kx.errors import KxError, RunCorrupt, UnknownName
 from kx.paths import Home
 from search.engine import Budget, Crew, Engine, SearchResult
+from search.evaluation.pool import Evaluated
 from search.outcome import Rejected
 from search.planners.graph_planner import GraphPlanner, Knowledge
 from search.program import Program
@@ -69,17 +71,35 @@ def test_first_action_follows_the_bottleneck_not_the_order_of_the_author(tmp_pat
         assert chosen["title"] == "turn scan on"
 
 
+def test_several_open_nodes_are_refined_at_once_and_their_programs_evaluated_together(tmp_path: Path) -> None:
+    batches: list[int] = []
+
+    class Counting(TableEvaluator):
+        def evaluate(self, jobs: Sequence[tuple[Program, int]]) -> Iterator[tuple[int, Evaluated]]:
+            batches.append(len(jobs))
+            return super().evaluate(jobs)
+
+    run = new_run(tmp_path)
+    result = engine(run, Counting(FACTORS), Budget(evaluations=40, batch=2, nodes=3)).search()
+    assert max(batches) == 6
+    assert result.score > 4.0 * 1.5
+    first_round = [event["node"] for event in run.events() if event["kind"] == "selected" and event["round"] == 1]
+    assert first_round == ["n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("killed_after", [1, 2, 5, 8])
-def test_killed_search_resumes_without_repeating_an_evaluation(tmp_path: Path, killed_after: int) -> None:
-    whole = engine(new_run(tmp_path / "whole"), TableEvaluator(FACTORS)).search()
+def test_killed_search_resumes_without_repeating_an_evaluation(tmp_path: Path, killed_after: int, nodes: int) -> None:
+    budget = Budget(evaluations=40, nodes=nodes)
+    whole = engine(new_run(tmp_path / "whole"), TableEvaluator(FACTORS), budget).search()
     run = new_run(tmp_path / "killed")
     first = TableEvaluator(FACTORS, fail_after=killed_after)
     with pytest.raises(KeyboardInterrupt):
-        engine(run, first).search()
+        engine(run, first, budget).search()
     with (run.folder / "events.jsonl").open("ab") as stream:
         stream.write(b'{"kind": "evaluated", "progr')
     second = TableEvaluator(FACTORS)
-    resumed = engine(open_run(Home(tmp_path / "killed"), run.id), second).search()
+    resumed = engine(open_run(Home(tmp_path / "killed"), run.id), second, budget).search()
     assert fingerprint(resumed) == fingerprint(whole)
     assert not set(first.evaluated) & set(second.evaluated)
     assert resumed.repeated == killed_after
@@ -95,10 +115,11 @@ def test_resuming_a_finished_run_evaluates_nothing(tmp_path: Path) -> None:
     assert again.evaluated == []
 
 
-def test_budget_is_never_exceeded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_budget_is_never_exceeded(tmp_path: Path, nodes: int) -> None:
     for evaluations in (1, 2, 3, 7):
         evaluator = TableEvaluator(FACTORS)
-        result = engine(new_run(tmp_path), evaluator, Budget(evaluations=evaluations)).search()
+        result = engine(new_run(tmp_path), evaluator, Budget(evaluations=evaluations, nodes=nodes)).search()
         assert len(evaluator.evaluated) <= evaluations
         assert result.evaluations <= evaluations
 

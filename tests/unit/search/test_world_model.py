@@ -49,10 +49,10 @@ def test_child_of_a_lagging_branch_needs_a_much_better_rating() -> None:
     model.close(fast.id, [Attempt("p", "Scored", 8.0, "fast")], "")
     slow_branch = model.insert("n0", action(b=1), belief(rating=9.0))
     fast_branch = model.insert(fast.id, action(b=1), belief(rating=6.0))
-    assert model.select() == fast_branch
+    assert model.select() == [fast_branch]
     model.update(slow_branch.id, rating=10.0, confidence=1.0, note="")
     model.update(fast_branch.id, rating=1.0, confidence=0.0, note="")
-    assert model.select() == model.nodes[slow_branch.id]
+    assert model.select() == [model.nodes[slow_branch.id]]
 
 
 def test_every_weight_of_the_selection_rule_is_used() -> None:
@@ -100,8 +100,9 @@ def test_any_sequence_of_operations_keeps_the_tree_sound(operations: list[tuple[
             assert 0 <= node.belief.rating <= 10
             assert 0 <= node.belief.confidence <= 1
             assert (node.score is not None) == (node.status == "closed")
-        selected = model.select()
-        assert (selected is None) == (not model.open_nodes())
+        selected = model.select(3)
+        assert len(selected) == len({node.id for node in selected}) == min(3, len(model.open_nodes()))
+        assert model.select() == selected[:1]
     assert world_model_from_json(model.to_json()).to_json() == model.to_json()
 
 
