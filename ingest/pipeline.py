@@ -26,6 +26,7 @@ from retrieval.entries import source_entries
 from retrieval.index import Index
 
 Progress = Callable[[int, int], None]
+_WRITTEN_TOGETHER = 50
 _POOL_FROM = 9
 """Files from which a process pool pays for its start."""
 
@@ -126,29 +127,31 @@ def ingest_paths(
     Raises:
         PathMissing: a path does not exist; nothing was written.
     """
-    namer = _Namer(graph.source_roots())
+    # A source whose graph is damaged counts as unknown: it is read again, which mends it.
+    namer = _Namer(graph.source_roots(lenient=True))
     gathered = _gather(paths, namer)
     tokens = graph.primitive_tokens()
     version = reading_version(tokens)
-    known = graph.sources()
+    known = graph.sources(lenient=True)
     writer = _Writer(graph, index, tokens, version, namer)
     errors: list[tuple[str, str]] = []
     unchanged: list[str] = []
     readings: dict[str, SourceReading] = {}
     todo: list[_Job] = []
-    for file, path in sorted(gathered.files.items()):
-        try:
-            state = _state(file, path, named=file in gathered.named)
-        except FileUnreadable as error:
-            errors.append((file, error.message))
-            continue
-        if not state:
-            gathered.skipped.append((file, "contains no CUDA"))
-        elif known.get(file) == (state, version):
-            readings[file] = writer.read_back(file, path)
-            unchanged.append(file)
-        else:
-            todo.append(_Job(file, str(path), tokens))
+    with graph.store.batch():
+        for file, path in sorted(gathered.files.items()):
+            try:
+                state = _state(file, path, named=file in gathered.named)
+            except FileUnreadable as error:
+                errors.append((file, error.message))
+                continue
+            if not state:
+                gathered.skipped.append((file, "contains no CUDA"))
+            elif known.get(file) == (state, version):
+                readings[file] = writer.read_back(file, path)
+                unchanged.append(file)
+            else:
+                todo.append(_Job(file, str(path), tokens))
     done, total = len(unchanged) + len(errors), len(unchanged) + len(errors) + len(todo)
     _tell(progress, done, total)
     for result in _read_all(todo, jobs or os.cpu_count() or 1):
@@ -159,6 +162,7 @@ def ingest_paths(
             readings[result.file] = result
         done += 1
         _tell(progress, done, total)
+    writer.flush()
     return IngestReport(
         sources=tuple(readings[file] for file in sorted(readings)),
         unchanged=tuple(unchanged),
@@ -317,14 +321,22 @@ class _Writer:
         self._tokens = tokens
         self._version = version
         self._indexed = index.sources() if index is not None else {}
+        self._waiting: list[SourceRecord] = []
         self.triples = 0
 
     def write(self, reading: SourceReading) -> None:
-        """Replace all that is known of one source."""
-        record = self._record(reading)
-        self._graph.replace_source(record)
-        self._write_entries(record)
-        self.triples += len(source_triples(record))
+        """Replace all that is known of one source, at the latest when `flush` is called."""
+        self._waiting.append(self._record(reading))
+        if len(self._waiting) >= _WRITTEN_TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits for others, since some stores cost as much to open as many sources to write."""
+        self._graph.replace_sources(self._waiting)
+        for record in self._waiting:
+            self._write_entries(record)
+            self.triples += len(source_triples(record))
+        self._waiting.clear()
 
     def read_back(self, file: str, path: Path) -> SourceReading:
         """The reading of an unchanged source, as far as the graph keeps it."""

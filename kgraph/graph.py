@@ -33,8 +33,8 @@ from kgraph.records import (
     read_observation,
     source_triples,
 )
-from kgraph.store import FileGraphStore, GraphStore
-from kgraph.triples import TripleIndex, Value
+from kgraph.store import GraphStore, open_store
+from kgraph.triples import Triple, TripleIndex, Value
 from kx.errors import InputError, UnknownName
 from kx.paths import Home
 
@@ -87,11 +87,15 @@ class KnowledgeGraph:
 
     @classmethod
     def open(cls, home: Home) -> KnowledgeGraph:
-        """The graph of a data folder; reads nothing yet.
+        """The graph of a data folder, in the store that its settings name; reads nothing else yet.
 
-        Later calls raise DataMalformed, naming file and line, when a Turtle file does not parse.
+        Later calls raise as ``GraphStore`` says: DataMalformed, naming file and line, when a Turtle file
+        does not parse; StoreUnreachable when the store does not answer.
+
+        Raises:
+            DataMalformed: the settings cannot be read.
         """
-        return cls(FileGraphStore(home))
+        return cls(open_store(home))
 
     # --- curated knowledge ---
 
@@ -315,8 +319,9 @@ class KnowledgeGraph:
     @property
     def _sources_index(self) -> TripleIndex:
         if self._ingested is None:
-            names = self.store.names(_FILES)
-            self._ingested = TripleIndex(triple for name in names for triple in self.store.read(name))
+            with self.store.batch():
+                names = self.store.names(_FILES)
+                self._ingested = TripleIndex(triple for name in names for triple in self.store.read(name))
         return self._ingested
 
     def replace_source(self, record: SourceRecord) -> None:
@@ -327,11 +332,22 @@ class KnowledgeGraph:
         Raises:
             UnknownName: it names a concept or a primitive that the graph lacks.
         """
+        self.replace_sources([record])
+
+    def replace_sources(self, records: Iterable[SourceRecord]) -> None:
+        """As ``replace_source`` for several files, each of them replaced whole; nothing is written on an error.
+
+        Raises:
+            UnknownName: one names a concept or a primitive that the graph lacks.
+        """
+        self.store.replace_all([(record.iri, self._checked_triples(record)) for record in records])
+        self._ingested = None
+
+    def _checked_triples(self, record: SourceRecord) -> list[Triple]:
         for evidence in record.evidence:
             self.concept(evidence.concept)
         primitives = tuple((self._primitive_iri(name), lines) for name, lines in record.primitives)
-        self.store.replace(record.iri, source_triples(replace(record, primitives=primitives)))
-        self._ingested = None
+        return source_triples(replace(record, primitives=primitives))
 
     def _primitive_iri(self, name: str) -> str:
         iri = name if name in self.reader.index else self.primitive_of(name)
@@ -344,24 +360,30 @@ class KnowledgeGraph:
         self._ingested = None
         return self.store.remove(iri)
 
-    def sources(self) -> dict[str, tuple[str, str]]:
-        """Ingested files with (sha256, detector version)."""
-        index = self._sources_index
+    def sources(self, *, lenient: bool = False) -> dict[str, tuple[str, str]]:
+        """Ingested files with (sha256, detector version).
+
+        Args:
+            lenient: leave out files whose graph is damaged, as if they had not been ingested.
+        """
+        index = self._identities(("path", "sha256", "detectorVersion"), lenient=lenient)
         return {
-            index.text(iri, schema("path")): (
-                index.text(iri, schema("sha256")),
-                index.text(f"{iri}:reading", schema("detectorVersion")),
-            )
-            for iri in index.instances(schema("SourceFile"))
+            path: (index.text(iri, schema("sha256")), index.text(f"{iri}:reading", schema("detectorVersion")))
+            for iri, path in _paths(index)
         }
 
-    def source_roots(self) -> dict[str, str]:
-        """Ingested files with the absolute folder that their name counts from; empty for an absolute name."""
-        index = self._sources_index
-        return {
-            index.text(iri, schema("path")): index.text(iri, schema("root"), "")
-            for iri in index.instances(schema("SourceFile"))
-        }
+    def source_roots(self, *, lenient: bool = False) -> dict[str, str]:
+        """Ingested files with the absolute folder that their name counts from; empty for an absolute name.
+
+        Args:
+            lenient: as for `sources`.
+        """
+        index = self._identities(("path", "root"), lenient=lenient)
+        return {path: index.text(iri, schema("root"), "") for iri, path in _paths(index)}
+
+    def _identities(self, properties: Iterable[str], *, lenient: bool) -> TripleIndex:
+        found = (self.store.find(_FILES, schema(name), lenient=lenient) for name in properties)
+        return TripleIndex(triple for triples in found for triple in triples)
 
     def evidence(self, concept: str | None = None) -> tuple[Evidence, ...]:
         """Concepts seen in ingested sources, surest first; of one concept or of all.
@@ -382,8 +404,9 @@ class KnowledgeGraph:
     @property
     def _observations_index(self) -> TripleIndex:
         if self._observed is None:
-            names = self.store.names(OBSERVATIONS)
-            self._observed = TripleIndex(triple for name in names for triple in self.store.read(name))
+            with self.store.batch():
+                names = self.store.names(OBSERVATIONS)
+                self._observed = TripleIndex(triple for name in names for triple in self.store.read(name))
         return self._observed
 
     def add_observation(self, observation: Observation) -> None:
@@ -469,6 +492,12 @@ def _named(known: dict[str, T], name: str, kind: str) -> T:
     listed = near or sorted(known)
     hint = ("did you mean " if near else "known: ") + ", ".join(listed)
     raise UnknownName(f"no {kind} named {name!r}", hint)
+
+
+def _paths(index: TripleIndex) -> list[tuple[str, str]]:
+    """Sources with their file's name, by name."""
+    return sorted(((s, index.text(s, schema("path"))) for s in index.subjects() if index.texts(s, schema("path"))),
+                  key=lambda pair: pair[1])  # fmt: skip
 
 
 def _ordered(mappings: Iterable[Mapping], rank: dict[str, int] | None = None) -> tuple[Mapping, ...]:

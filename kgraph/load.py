@@ -9,13 +9,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgraph.names import PREFIXES
+from kgraph.names import PREFIXES, XSD
 from kgraph.triples import Node, Triple, Value, decode, encode
 from kx.errors import DataMalformed, FileUnreadable
 from kx.paths import write_atomically
 
 if TYPE_CHECKING:
-    from rdflib import Graph
+    from rdflib import Graph, Literal
     from rdflib.term import Node as RdfTerm
 
 CACHE_FORMAT = "1"
@@ -99,6 +99,27 @@ def plain_value(term: RdfTerm) -> Value:
     return str(term)
 
 
+def to_graph(triples: Iterable[Triple]) -> Graph:
+    """An rdflib graph of plain triples."""
+    from rdflib import Graph, URIRef
+
+    graph = Graph()
+    for prefix, namespace in PREFIXES.items():
+        graph.bind(prefix, namespace)
+    for subject, predicate, value in triples:
+        term = URIRef(value) if isinstance(value, Node) else _literal(value)
+        graph.add((URIRef(subject), URIRef(predicate), term))
+    return graph
+
+
+def _literal(value: Value) -> Literal:
+    from rdflib import Literal, URIRef
+
+    if isinstance(value, float):
+        return Literal(repr(value), datatype=URIRef(XSD + "double"))
+    return Literal(value)
+
+
 def content_key(files: Iterable[Path]) -> str:
     """Hash of the contents of files, in the given order.
 
@@ -133,3 +154,16 @@ def load_triples(files: Sequence[Path], cache: Path) -> list[Triple]:
     with contextlib.suppress(OSError):
         write_atomically(cached, encode(triples))
     return triples
+
+
+def cache_triples(path: Path, triples: Iterable[Triple], cache: Path) -> None:
+    """Keep what a file that was just written says, so that nobody need parse it.
+
+    Args:
+        path: the Turtle file.
+        triples: all that it holds.
+        cache: folder of the cached forms; one that cannot be written costs time later.
+    """
+    rows = sorted(set(triples), key=lambda row: (row[0], row[1], str(row[2])))
+    with contextlib.suppress(OSError, FileUnreadable):
+        write_atomically(cache / "triples" / f"{content_key([path])}.json", encode(rows))

@@ -1,175 +1,149 @@
-"""Where triples live: named graphs behind one protocol; here, as files.
+"""Where triples live: named graphs behind one protocol, in the store that the settings name.
 
-The curated graph comes with the package. Each ingested source is one Turtle file, each search run's
-observations another; a file is replaced as a whole, so that a reader sees the old one or the new one.
+The curated graph comes with the package and is read from there, whatever the store. Each ingested source
+is one named graph, each search run's observations another; a graph is replaced as a whole, so that a
+reader sees the old one or the new one.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from kgraph.load import curated_files, load_triples, parse_turtle
-from kgraph.names import CURATED, OBSERVATIONS, PREFIXES, XSD
-from kgraph.triples import Node, Triple, Value
-from kgraph.turtle import to_turtle
-from kx.errors import DataMalformed, FileUnreadable
-from kx.paths import Home, exclusive, write_atomically
+from kgraph.names import CURATED
+from kgraph.triples import Triple, Value
+from kx.paths import Home
+from kx.settings import Settings
 
 if TYPE_CHECKING:
-    from rdflib import Dataset, Graph, Literal
+    from rdflib import Dataset
+
+LAYOUT = "1"
+"""Of what a store holds besides the graphs themselves; a store of another layout is refused."""
+
+Change = Callable[[list[Triple]], list[Triple]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a SPARQL answer as text, under the names of its variables."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
 
 
 class GraphStore(Protocol):
-    """Named graphs of triples, safe to use from several processes at once."""
+    """Named graphs of triples, safe to use from several processes at once.
+
+    Any method that reads raises DataMalformed when what is stored cannot be read or has another layout,
+    and StoreUnreachable when a remote store does not answer or another process holds this one too long.
+    """
+
+    @property
+    def place(self) -> str:
+        """What kind of store this is and where, in words."""
+        ...
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
         """Names (IRIs) of the stored graphs that begin with ``prefix``, sorted."""
         ...
 
     def read(self, name: str) -> list[Triple]:
-        """Triples of a graph; empty when there is none of that name.
+        """Triples of a graph; empty when there is none of that name."""
+        ...
 
-        Raises:
-            DataMalformed: its stored form does not parse.
+    def find(self, prefix: str, predicate: str, value: Value | None = None, *, lenient: bool = False) -> list[Triple]:
+        """Triples with a property, in the graphs whose names begin with ``prefix``; sorted by subject.
+
+        Args:
+            prefix: not of the curated graph.
+            predicate: the property's IRI.
+            value: only triples with this value, when given.
+            lenient: pass over graphs whose stored form is damaged.
         """
         ...
 
-    def replace(self, name: str, triples: Iterable[Triple]) -> None:
-        """Make ``triples`` the whole content of a graph, atomically."""
+    def count(self, prefix: str = "") -> int:
+        """Triples of the graphs whose names begin with ``prefix``."""
         ...
 
-    def update(self, name: str, change: Callable[[list[Triple]], list[Triple]]) -> None:
-        """Replace a graph by what ``change`` makes of it; nobody else writes it meanwhile."""
+    def replace(self, name: str, triples: Iterable[Triple]) -> None:
+        """Make ``triples`` the whole content of a graph, atomically, also of one that is damaged."""
+        ...
+
+    def replace_all(self, graphs: Iterable[tuple[str, Iterable[Triple]]]) -> None:
+        """Replace several graphs, each atomically; faster than one by one where that costs."""
+        ...
+
+    def update(self, name: str, change: Change) -> None:
+        """Replace a graph by what ``change`` makes of it; nobody else writes it meanwhile.
+
+        ``change`` may be called again when somebody did.
+        """
         ...
 
     def remove(self, name: str) -> bool:
         """Drop a graph; whether it existed."""
         ...
 
+    def batch(self) -> AbstractContextManager[None]:
+        """Many readings in a row, in which a store that costs to open is opened once; nothing is written."""
+        ...
+
+    def publish(self) -> None:
+        """Make the store's copy of the curated graph, where it keeps one, that of this package."""
+        ...
+
     def dataset(self) -> Dataset:
-        """Every graph as an rdflib dataset, for SPARQL, validation and export."""
+        """Every graph as an rdflib dataset, for validation and export."""
+        ...
+
+    def select(self, query: str) -> Table:
+        """Answer of a SPARQL SELECT or ASK over all graphs; the prefixes of ``kgraph.names`` are bound.
+
+        Raises:
+            InputError: the query does not parse, or is neither SELECT nor ASK.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files and connections; the store may be used again."""
         ...
 
 
-class FileGraphStore:
-    """Named graphs as Turtle files in the data folder.
+def open_store(home: Home, settings: Settings | None = None) -> GraphStore:
+    """The graph store of a data folder; reads and creates nothing yet.
 
-    ``graph/sources/<hash>.ttl`` holds a source's graph, ``graph/observations/<hash>.ttl`` a run's; the
-    first line of each is a comment with the graph's name. The curated graph is read-only.
+    Args:
+        home: data folder.
+        settings: those of ``home`` when None.
+
+    Raises:
+        DataMalformed: the settings cannot be read.
     """
+    chosen = settings or Settings.load(home)
+    if chosen.graph_store == "files":
+        from kgraph.stores.files import FileGraphStore
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+        return FileGraphStore(home)
+    from kgraph.stores.sparql import SparqlGraphStore
 
-    def names(self, prefix: str = "") -> tuple[str, ...]:
-        """As ``GraphStore.names``."""
-        found = {CURATED}
-        for path in self._files():
-            name = _graph_name(path)
-            if name:
-                found.add(name)
-        return tuple(sorted(name for name in found if name.startswith(prefix)))
+    if chosen.graph_store == "oxigraph":
+        from kgraph.stores.embedded import OxigraphEngine
 
-    def read(self, name: str) -> list[Triple]:
-        """As ``GraphStore.read``."""
-        if name == CURATED:
-            return load_triples(curated_files(), self._home.cache)
-        path = self._path(name)
-        with _told_as_ours(path):
-            return load_triples([path], self._home.cache) if path.exists() else []
+        return SparqlGraphStore(OxigraphEngine(home.graph / "oxigraph"), home.cache)
+    from kgraph.stores.endpoint import Endpoint
 
-    def replace(self, name: str, triples: Iterable[Triple]) -> None:
-        """As ``GraphStore.replace``."""
-        content = list(triples)
-        self.update(name, lambda _: content)
-
-    def update(self, name: str, change: Callable[[list[Triple]], list[Triple]]) -> None:
-        """As ``GraphStore.update``."""
-        if name == CURATED:
-            raise ValueError("the curated graph is part of the package and is edited there")
-        path = self._path(name)
-        with exclusive(self._home.graph / "locks" / f"{path.stem[:2]}.lock"):
-            text = to_turtle(change(self.read(name)))
-            write_atomically(path, f"# {name}\n{text}")
-
-    def remove(self, name: str) -> bool:
-        """As ``GraphStore.remove``."""
-        path = self._path(name)
-        with exclusive(self._home.graph / "locks" / f"{path.stem[:2]}.lock"):
-            existed = path.exists()
-            path.unlink(missing_ok=True)
-        return existed
-
-    def dataset(self) -> Dataset:
-        """As ``GraphStore.dataset``."""
-        from rdflib import Dataset, URIRef
-
-        dataset = Dataset(default_union=True)
-        for prefix, namespace in PREFIXES.items():
-            dataset.bind(prefix, namespace)
-        for name in self.names():
-            target = dataset.graph(URIRef(name))
-            if name == CURATED:
-                parsed = parse_turtle(curated_files())
-            else:
-                with _told_as_ours(self._path(name)):
-                    parsed = parse_turtle([self._path(name)])
-            for triple in parsed:
-                target.add(triple)
-        return dataset
-
-    def _path(self, name: str) -> Path:
-        folder = "observations" if name.startswith(OBSERVATIONS) else "sources"
-        return self._home.graph / folder / f"{hashlib.sha256(name.encode('utf-8')).hexdigest()[:32]}.ttl"
-
-    def _files(self) -> list[Path]:
-        return sorted((self._home.graph / "sources").glob("*.ttl")) + sorted(
-            (self._home.graph / "observations").glob("*.ttl")
-        )
+    return SparqlGraphStore(Endpoint.of(chosen), home.cache)
 
 
-@contextmanager
-def _told_as_ours(path: Path) -> Iterator[None]:
-    """A stored file was written by kx: nobody need mend it, since deleting it loses what can be had again."""
-    try:
-        yield
-    except (DataMalformed, FileUnreadable) as error:
-        again = (
-            "kx ingest reads the source again" if path.parent.name == "sources" else "only its observations are lost"
-        )
-        raise DataMalformed(error.message, f"delete {path}: {again}") from error
+def refuse_curated(name: str) -> None:
+    """The curated graph is not written through a store.
 
-
-def _graph_name(path: Path) -> str:
-    try:
-        # Bytes that are no text are told when the graph is read, with the file's name.
-        with path.open(encoding="utf-8", errors="replace") as stream:
-            first = stream.readline()
-    except FileNotFoundError:  # removed by another process since the folder was listed
-        return ""
-    return first.removeprefix("#").strip()
-
-
-def to_graph(triples: Iterable[Triple]) -> Graph:
-    """An rdflib graph of plain triples."""
-    from rdflib import Graph, URIRef
-
-    graph = Graph()
-    for prefix, namespace in PREFIXES.items():
-        graph.bind(prefix, namespace)
-    for subject, predicate, value in triples:
-        term = URIRef(value) if isinstance(value, Node) else _literal(value)
-        graph.add((URIRef(subject), URIRef(predicate), term))
-    return graph
-
-
-def _literal(value: Value) -> Literal:
-    from rdflib import Literal, URIRef
-
-    if isinstance(value, float):
-        return Literal(repr(value), datatype=URIRef(XSD + "double"))
-    return Literal(value)
+    Raises:
+        ValueError: ``name`` is the curated graph's.
+    """
+    if name == CURATED:
+        raise ValueError("the curated graph is part of the package and is edited there")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
-from kgraph.names import PREFIXES, RDF_TYPE
+from kgraph.names import PREFIXES, RDF_TYPE, XSD
 from kgraph.triples import Node, Triple, Value
 
 _ILLEGAL_IN_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\]')
@@ -38,22 +38,43 @@ def to_turtle(triples: Iterable[Triple]) -> str:
     return "".join(used) + "\n" + body
 
 
+def to_ntriples(triples: Iterable[Triple]) -> str:
+    """A line per triple without prefixes, as N-Triples and SPARQL both read them.
+
+    Raises:
+        ValueError: a subject, property or ``Node`` is not fit to be an IRI.
+    """
+    return "".join(
+        f"{_full(s)} {_full(p)} {_full(o) if isinstance(o, Node) else _literal(o)} .\n" for s, p, o in triples
+    )
+
+
+def _full(text: str) -> str:
+    if _ILLEGAL_IN_IRI.search(text) or ":" not in text:
+        raise ValueError(f"not an IRI: {text!r}")
+    return f"<{text}>"
+
+
 def _iri(text: str) -> str:
     for prefix, namespace in PREFIXES.items():
         local = text.removeprefix(namespace)
         if local != text and _LOCAL.fullmatch(local):
             return f"{prefix}:{local}"
-    if _ILLEGAL_IN_IRI.search(text) or ":" not in text:
-        raise ValueError(f"not an IRI: {text!r}")
-    return f"<{text}>"
+    return _full(text)
 
 
 def _term(value: Value) -> str:
     if isinstance(value, Node):
         return _iri(value)
     if isinstance(value, float):
+        return _literal(value).replace(f"<{XSD}double>", "xsd:double")
+    return str(value) if isinstance(value, int) else _literal(value)
+
+
+def _literal(value: str | int | float) -> str:
+    if isinstance(value, float):
         lexical = {"inf": "INF", "-inf": "-INF", "nan": "NaN"}.get(repr(value), repr(value))
-        return f'"{lexical}"^^xsd:double'
+        return f'"{lexical}"^^<{XSD}double>'
     if isinstance(value, int):
-        return str(value)
+        return f'"{value}"^^<{XSD}integer>'
     return '"' + _ESCAPED.sub(lambda found: _SHORT.get(found[0], f"\\u{ord(found[0]):04X}"), value) + '"'

@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from kgraph.load import curated_files, package_files, parse_turtle, read_text
+from kgraph.load import curated_files, package_files, parse_turtle, read_text, to_graph
 from kgraph.names import CURATED, PREFIXES
-from kgraph.store import to_graph
 from kx.errors import DataMalformed
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@
     │   └── RunCorrupt             a run folder that cannot be resumed or shown
     └── EnvironmentLacking         exit code 3: something is not installed or not reachable
         ├── ModelMissing           the embedding model is absent or is not the expected one
+        ├── StoreUnreachable       a graph or vector store that does not answer, refuses, or is held by another
         └── BackendUnavailable     a back end that this machine cannot run
 
 metalsim, which stands alone, has a tree of its own with the same exit codes (``metalsim.errors``).
@@ -73,6 +74,10 @@ class EnvironmentLacking(KxError):
 
 class ModelMissing(EnvironmentLacking):
     """The embedding model is not installed, or its weights are not the expected ones."""
+
+
+class StoreUnreachable(EnvironmentLacking):
+    """A store elsewhere that does not answer or refuses, or one here that another process holds too long."""
 
 
 class BackendUnavailable(EnvironmentLacking):

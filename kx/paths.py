@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kx.errors import FileUnreadable
+from kx.errors import FileUnreadable, StoreUnreachable
 
 
 @dataclass(frozen=True)
@@ -93,3 +94,41 @@ def exclusive(lock_file: Path) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(stream, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def waiting_lock(lock_file: Path, *, shared: bool, timeout_s: float, what: str) -> Iterator[None]:
+    """Hold an advisory lock for the length of the block, with others (``shared``) or alone.
+
+    Args:
+        lock_file: created when absent.
+        shared: whether other holders of shared locks are let in.
+        timeout_s: how long to wait for others.
+        what: what the lock guards, in words.
+
+    Raises:
+        StoreUnreachable: others hold it longer than ``timeout_s``.
+    """
+    import fcntl
+
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_s
+    with lock_file.open("a+", encoding="utf-8") as stream:
+        while True:
+            try:
+                fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as exc:
+                if time.monotonic() > deadline:
+                    raise StoreUnreachable(
+                        f"{what} is in use by another kx for more than {timeout_s:g} s",
+                        "wait for that process to end, or end it, then run the command again",
+                    ) from exc
+                time.sleep(_LOCK_POLL_S)
+        try:
+            yield
+        finally:
+            fcntl.flock(stream, fcntl.LOCK_UN)
+
+
+_LOCK_POLL_S = 0.02

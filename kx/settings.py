@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kx.errors import DataMalformed
 from kx.paths import Home
 
 SETTINGS_FILE = "settings.toml"
+FILES, OXIGRAPH, CHROMA = "files", "oxigraph", "chroma"
+_QUERY_ENDINGS = ("query", "sparql")
 
 
 @dataclass(frozen=True)
@@ -22,10 +26,21 @@ class Settings:
             installed all-MiniLM-L6-v2. A relative path counts from the data folder in the file, from
             the current folder in the variable.
         chip: slug of the chip that commands assume when none is named (``KX_CHIP``); empty for none.
+        graph_store: where ingested sources and observations live (``KX_GRAPH_STORE``): ``files``,
+            ``oxigraph``, or the query URL of a SPARQL 1.1 endpoint.
+        graph_update: the endpoint's update URL (``KX_GRAPH_UPDATE``); empty for ``graph_store`` with
+            ``update`` in place of a last ``query`` or ``sparql``, or else the same URL.
+        graph_timeout_s: seconds that a request to an endpoint may take (``KX_GRAPH_TIMEOUT_S``).
+        vector_store: where vectors live (``KX_VECTOR_STORE``): ``chroma`` for a folder in the data
+            folder, or the URL of a Chroma server.
     """
 
     embedding_model: str = ""
     chip: str = ""
+    graph_store: str = FILES
+    graph_update: str = ""
+    graph_timeout_s: str = "30"
+    vector_store: str = CHROMA
 
     @classmethod
     def load(cls, home: Home) -> Settings:
@@ -33,20 +48,69 @@ class Settings:
 
         Raises:
             DataMalformed: the file does not parse, has a key that kx does not know, or a value that is
-                not text.
+                not text; a value, here or in a variable, is none that the key can have.
         """
-        values = _read(home.root / SETTINGS_FILE)
+        path = home.root / SETTINGS_FILE
+        values = _read(path)
+        origins = {name: f"{path}: {name}" for name in values}
         if values.get("embedding_model"):
             values["embedding_model"] = str(home.root / Path(values["embedding_model"]).expanduser())
         for name in (field.name for field in fields(cls)):
             if variable := os.environ.get(f"KX_{name.upper()}"):
-                values[name] = variable
+                values[name], origins[name] = variable, f"KX_{name.upper()}"
+        for name, value in values.items():
+            if problem := _problem(name, value):
+                raise DataMalformed(f"{origins[name]} is {_without_password(value)!r}", problem)
         return cls(**values)
 
     @property
     def embedding_folder(self) -> Path | None:
         """Folder of the embedding model, None for the installed default."""
         return Path(self.embedding_model).expanduser() if self.embedding_model else None
+
+    @property
+    def graph_update_url(self) -> str:
+        """URL that takes SPARQL updates; as ``graph_store`` where that is no URL."""
+        if self.graph_update:
+            return self.graph_update
+        base, _, last = self.graph_store.rpartition("/")
+        return f"{base}/update" if last in _QUERY_ENDINGS else self.graph_store
+
+    @property
+    def graph_timeout(self) -> float:
+        """Seconds that a request to an endpoint may take."""
+        return float(self.graph_timeout_s)
+
+
+def _problem(name: str, value: str) -> str:
+    """What is wrong with a value, as what to do about it; empty for a good one."""
+    named = {"graph_store": (FILES, OXIGRAPH), "vector_store": (CHROMA,), "graph_update": ("",)}.get(name)
+    if named is not None and value not in named:
+        return _problem_of_url(value, " or ".join([*filter(None, named), "an http:// or https:// URL"]))
+    if name == "graph_timeout_s":
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = 0.0
+        return "" if 0 < seconds < math.inf else "it must be a number of seconds above 0"
+    return ""
+
+
+def _problem_of_url(value: str, expected: str) -> str:
+    try:
+        url = urlsplit(value)
+        well_formed = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        well_formed = False
+    if not well_formed or any(character.isspace() for character in value):
+        return f"it must be {expected}"
+    if url.username or url.password:
+        return "user and password are set in the environment, not in the URL (docs/stores.md)"
+    return ""
+
+
+def _without_password(value: str) -> str:
+    return "…@".join([value.partition("//")[0] + "//", value.rpartition("@")[2]]) if "@" in value else value
 
 
 def _read(path: Path) -> dict[str, str]:

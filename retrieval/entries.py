@@ -30,9 +30,10 @@ def synchronize(graph: KnowledgeGraph, index: Index) -> bool:
     for source in known.keys() - current.keys():
         index.remove_source(source)
         changed = True
-    for source in sorted(source for source in current if known.get(source) != current[source]):
-        record = read_source(TripleIndex(graph.store.read(source)), source)
-        changed |= index.replace_source(source, source_entries(graph, record), current[source])
+    with graph.store.batch():
+        for source in sorted(source for source in current if known.get(source) != current[source]):
+            record = read_source(TripleIndex(graph.store.read(source)), source)
+            changed |= index.replace_source(source, source_entries(graph, record), current[source])
     return changed
 
 

@@ -244,3 +244,21 @@ def die_on_k4(job: pipeline._Job) -> object:
     if job.file.endswith("k4.cu"):
         os._exit(11)
     return read_for_real(job)
+
+
+@pytest.mark.parametrize("damage", [b"# {name}\n<urn:x", b"", b"\xff\xfe"])
+def test_a_torn_graph_of_a_source_does_not_stop_it_from_being_read_again(
+    sources: Path, tmp_path: Path, damage: bytes
+) -> None:
+    """`kx ingest` read the old graph before it replaced it, and named a file to delete instead."""
+    home = Home(tmp_path / "home")
+    graph = KnowledgeGraph.open(home)
+    ingest_paths([sources], graph=graph, index=None)
+    whole = graph.sources()
+    for path in (home.graph / "sources").glob("*.ttl"):
+        name = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        path.write_bytes(damage.replace(b"{name}", name.encode()))
+    report = ingest_paths([sources], graph=KnowledgeGraph.open(home), index=None)
+    assert (report.errors, report.unchanged) == ((), ())
+    assert KnowledgeGraph.open(home).sources() == whole
+    assert KnowledgeGraph.open(home).evidence()

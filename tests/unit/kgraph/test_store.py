@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from kgraph.records import (
     read_source,
     source_triples,
 )
-from kgraph.store import FileGraphStore
+from kgraph.stores.files import FileGraphStore
 from kgraph.triples import Node, TripleIndex, decode, encode
 from kgraph.turtle import to_turtle
 from kgraph.validate import validate
@@ -240,23 +239,6 @@ def test_the_dataset_holds_every_named_graph(graph):
     assert {row[0] for row in table.rows} >= {
         "urn:kx:graph:curated", file_iri("a.cu"), "urn:kx:graph:observations:r1",
     }  # fmt: skip
-
-
-def _observe(root: str, number: int) -> None:
-    graph = KnowledgeGraph.open(Home(Path(root)))
-    for step in range(5):
-        graph.add_observation(observation(node=f"n{number}-{step}"))
-
-
-def test_processes_that_write_one_run_lose_nothing(home):
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_observe, args=(str(home.root), number)) for number in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    assert len(KnowledgeGraph.open(home).observations()) == 15
 
 
 @pytest.mark.parametrize("content", [b"# torn\n<urn:x", b"# \xff\xfe\n"])

@@ -10,7 +10,7 @@ from rdflib import Graph
 from kgraph.graph import KnowledgeGraph
 from kgraph.load import plain_triples
 from kgraph.names import CURATED, PREFIXES
-from kgraph.store import FileGraphStore
+from kgraph.stores.files import FileGraphStore
 from kgraph.triples import Triple
 from kx.paths import Home
 from retrieval.context import build_context
