@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kgraph.decode import GraphReader, slug_of
-from kgraph.lookup import TermAnswer, TokenIndex
+from kgraph.lookup import Spellings, TermAnswer, TokenIndex, named, near_nodes, normalized, ordered
 from kgraph.model import (
     Assertion,
     ChipProfile,
@@ -33,6 +32,7 @@ from kgraph.records import (
     read_observation,
     source_triples,
 )
+from kgraph.sizes import GraphStats, measure
 from kgraph.store import GraphStore, open_store
 from kgraph.triples import Triple, TripleIndex, Value
 from kx.errors import InputError, UnknownName
@@ -41,36 +41,9 @@ from kx.paths import Home
 if TYPE_CHECKING:
     from rdflib import Dataset
 
+    from kgraph.sparql import Table
+
 _FILES = "urn:kx:file:"
-T = TypeVar("T")
-_RELATION_RANK = {"exact": 0, "close": 1, "narrower": 2, "broader": 3, "none": 4}
-
-
-@dataclass(frozen=True)
-class GraphStats:
-    """Sizes of the graph.
-
-    Attributes:
-        triples: in all named graphs together.
-        curated: triples of the curated graph.
-        nodes: nodes of each class of the schema in the curated graph.
-        sources: ingested files; ``evidence``: concepts seen in them; ``observations``: of searches.
-    """
-
-    triples: int
-    curated: int
-    nodes: dict[str, int]
-    sources: int
-    evidence: int
-    observations: int
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of a SPARQL answer as text, under the names of its variables."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 class KnowledgeGraph:
@@ -118,7 +91,7 @@ class KnowledgeGraph:
         Raises:
             UnknownName: no concept has this slug; the hint names near ones.
         """
-        return _named(self._concepts, slug, "concept")
+        return named(self._concepts, slug, "concept")
 
     def concepts_for_class(self, kernel_class: str) -> tuple[Concept, ...]:
         """Concepts that serve a kernel class (``scan``, ``attention`` ...), by slug.
@@ -126,7 +99,7 @@ class KnowledgeGraph:
         Raises:
             UnknownName: no such kernel class.
         """
-        _named(dict.fromkeys(self.kernel_classes(), kernel_class), kernel_class, "kernel class")
+        named(dict.fromkeys(self.kernel_classes(), kernel_class), kernel_class, "kernel class")
         return tuple(concept for concept in self.concepts() if kernel_class in concept.kernel_classes)
 
     def kernel_classes(self) -> tuple[str, ...]:
@@ -154,7 +127,7 @@ class KnowledgeGraph:
             known.setdefault(slug, KernelTask(slug, iri, label, definition, slug, serving))
         spelled = {slug.replace("-", "_"): slug for slug in known}
         plain = name.strip().lower().replace("-", "_")
-        return _named(known, name if name in known else spelled.get(plain, name), "kernel")
+        return named(known, name if name in known else spelled.get(plain, name), "kernel")
 
     def told_figures(self) -> tuple[str, ...]:
         """Slugs of the figures of a chip that a specification tells."""
@@ -198,30 +171,51 @@ class KnowledgeGraph:
         if concepts is None:
             return self._mappings
         wanted = set(concepts)
-        return _ordered(mapping for mapping in self._mappings if wanted & set(mapping.origin.concepts))
+        return ordered(mapping for mapping in self._mappings if wanted & set(mapping.origin.concepts))
 
     @cached_property
     def _tokens(self) -> TokenIndex:
-        index = self.reader.index
-        return TokenIndex((p, index.texts(p.iri, schema("token"))) for p in self.primitives())
+        texts = self.reader.index.texts
+        entries = (
+            Spellings(p, texts(p.iri, schema("token")), texts(p.iri, schema("tokenFamily"))) for p in self.primitives()
+        )
+        return TokenIndex(entries, self.target_platform_slugs)
 
-    def lookup(self, term: str) -> TermAnswer:
-        """What a CUDA term is on Metal, or which Metal or MLX primitive answers to the term.
+    @cached_property
+    def _concept_labels(self) -> dict[str, str]:
+        return {normalized(concept.label): slug for slug, concept in self._concepts.items()}
+
+    def lookup(self, term: str, reverse: bool = False) -> TermAnswer:
+        """What a CUDA term is on Metal, or which CUDA primitives lead to a term of Metal or MLX.
 
         Takes a token as it stands in source code (any case, with arguments or template arguments), a PTX
         mnemonic with modifiers, a wildcard (``__shfl_*``), a name as people write it (``warp reduce``),
-        or a concept's slug.
+        or a concept's slug or label. A term that CUDA and a target share is taken as CUDA's.
+
+        Args:
+            reverse: take the term as one of a target platform.
         """
         slug = term.strip().lower()
-        if slug in self._concepts:
-            return TermAnswer(term, self.mappings([slug]))
+        if slug in self._concepts and not reverse:
+            return TermAnswer(term, self.mappings([slug]), role="concept")
         found = self._tokens.find(term)
+        family = ""
+        if not found and not reverse and (slug := self._concept_labels.get(normalized(term), "")):
+            return TermAnswer(term, self.mappings([slug]), role="concept")
+        if not found:
+            family, found = self._tokens.family(term)
+        if not found:
+            found = self._tokens.prefix(term)
+        if reverse:
+            found = [primitive for primitive in found if primitive.platform in self.target_platform_slugs]
         by_iri = {primitive.iri: rank for rank, primitive in enumerate(found)}
-        mappings = [m for m in self._mappings if m.origin.iri in by_iri]
-        if not mappings:
-            mappings = [m for m in self._mappings if m.target is not None and m.target.iri in by_iri]
-        if mappings:
-            return TermAnswer(term, _ordered(mappings, by_iri))
+        starting = [] if reverse else [m for m in self._mappings if m.origin.iri in by_iri]
+        if starting:
+            subjects = tuple(p for p in found if p.platform not in self.target_platform_slugs)
+            return TermAnswer(term, ordered(starting, by_iri), role="origin", subjects=subjects, family=family)
+        if found:
+            leading = [m for m in self._mappings if m.target is not None and m.target.iri in by_iri]
+            return TermAnswer(term, ordered(leading, by_iri), role="target", subjects=tuple(found), family=family)
         return TermAnswer(term, (), self._near(term))
 
     def _near(self, term: str) -> tuple[str, ...]:
@@ -255,8 +249,12 @@ class KnowledgeGraph:
         Raises:
             UnknownName: no such chip.
         """
-        targets = {slug_of(iri) for iri in self._instances("TargetPlatform")}
-        return tuple(scope for scope in self.scopes_of(chip) if scope in targets)
+        return tuple(scope for scope in self.scopes_of(chip) if scope in self.target_platform_slugs)
+
+    @cached_property
+    def target_platform_slugs(self) -> frozenset[str]:
+        """Slugs of the platforms to which mappings lead."""
+        return frozenset(slug_of(iri) for iri in self._instances("TargetPlatform"))
 
     def chips(self) -> tuple[ChipProfile, ...]:
         """Every chip, by slug."""
@@ -272,7 +270,20 @@ class KnowledgeGraph:
         Raises:
             UnknownName: no such chip; the hint names near ones.
         """
-        return _named(self._chips, slug, "chip")
+        return named(self._chips, slug, "chip")
+
+    def target_chip(self, slug: str) -> ChipProfile:
+        """One chip of a platform to which mappings lead.
+
+        Raises:
+            UnknownName: no such chip; the hint names chips of target platforms only.
+            InputError: the chip is one of an origin platform.
+        """
+        known = {name: chip for name, chip in self._chips.items() if self.target_platforms(name)}
+        if slug in self._chips and slug not in known:
+            label = self._chips[slug].label
+            raise InputError(f"{label} ({slug}) is no target of mappings", f"name one of {', '.join(sorted(known))}")
+        return named(known, slug, "chip")
 
     def patterns(self, concepts: Iterable[str] | None = None) -> tuple[Pattern, ...]:
         """Patterns of some concepts, those that share most concepts first; or all patterns."""
@@ -306,10 +317,14 @@ class KnowledgeGraph:
         """
         prefix, _, local = iri.partition(":")
         full = PREFIXES[prefix] + local if prefix in PREFIXES else iri
-        for index in (self.reader.index, self._sources_index, self._observations_index):
+        indexes = (self.reader.index, self._sources_index, self._observations_index)
+        for index in indexes:
             if full in index:
                 return index.properties(full)
-        raise UnknownName(f"no node {iri} in the graph", "kx graph stats names the classes; kx map finds primitives")
+        nodes = {node for index in indexes for node in index.subjects()}
+        near = ", ".join(near_nodes(full, nodes))
+        hint = f"did you mean {near}" if near else "kx graph stats names the classes; kx map finds primitives"
+        raise UnknownName(f"no node {iri} in the graph", hint)
 
     def _instances(self, class_name: str) -> list[str]:
         return self.reader.index.instances(schema(class_name))
@@ -445,74 +460,38 @@ class KnowledgeGraph:
         return len(self.reader.index) + len(self._sources_index) + len(self._observations_index)
 
     def stats(self) -> GraphStats:
-        """Sizes."""
-        classes = ("Concept", "Primitive", "Mapping", "Constraint", "Pattern", "Assertion", "Chip", "Quantity",
-                   "KernelClass", "Source")  # fmt: skip
-        return GraphStats(
-            triples=self.triple_count(),
-            curated=len(self.reader.index),
-            nodes={name: len(self._instances(name)) for name in classes},
-            sources=len(self._sources_index.instances(schema("SourceFile"))),
-            evidence=len(self._sources_index.instances(schema("Evidence"))),
-            observations=len(self._observations_index.instances(schema("Observation"))),
-        )
+        """Sizes, with the number of nodes of every class."""
+        return measure(self.reader.index, self._sources_index, self._observations_index)
 
     def dataset(self) -> Dataset:
         """All named graphs as an rdflib dataset; its default graph is their union."""
         return self.store.dataset()
 
+    def sparql(self, query: str) -> Table | str:
+        """Answer of a query over all graphs: a table, or Turtle for CONSTRUCT and DESCRIBE.
+
+        Raises:
+            InputError: the query does not parse, or uses an unknown prefix.
+        """
+        from kgraph.sparql import run_query
+
+        return run_query(self.dataset(), query)
+
     def select(self, query: str) -> Table:
-        """Answer of a SPARQL SELECT or ASK over all graphs; the prefixes of ``kgraph.names`` are bound.
+        """Rows of a SPARQL SELECT or ASK over all graphs; ``sparql`` takes the other forms too.
 
         Raises:
             InputError: the query does not parse, or is neither SELECT nor ASK.
         """
-        from pyparsing.exceptions import ParseException
+        from kgraph.sparql import Table
 
-        with warnings.catch_warnings():
-            # rdflib's own SPARQL engine calls methods that it deprecates
-            warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"rdflib\.")
-            try:
-                result = self.dataset().query(query)
-            except ParseException as error:
-                raise InputError(f"the query does not parse: {error}", "it must be SPARQL 1.1") from error
-            if result.type == "ASK":
-                return Table(("answer",), ((str(bool(result.askAnswer)).lower(),),))
-            if result.type != "SELECT":
-                raise InputError("only SELECT and ASK give a table", "use kx graph export for triples")
-            columns = tuple(str(variable) for variable in result.vars or ())
-            rows = [tuple("" if cell is None else str(cell) for cell in row) for row in result]  # type: ignore[union-attr]
-        return Table(columns, tuple(rows))
-
-
-def _named(known: dict[str, T], name: str, kind: str) -> T:
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
-    listed = near or sorted(known)
-    hint = ("did you mean " if near else "known: ") + ", ".join(listed)
-    raise UnknownName(f"no {kind} named {name!r}", hint)
+        answer = self.sparql(query)
+        if not isinstance(answer, Table):
+            raise InputError("only SELECT and ASK give a table", "kx graph sparql prints the triples of the others")
+        return answer
 
 
 def _paths(index: TripleIndex) -> list[tuple[str, str]]:
     """Sources with their file's name, by name."""
     return sorted(((s, index.text(s, schema("path"))) for s in index.subjects() if index.texts(s, schema("path"))),
                   key=lambda pair: pair[1])  # fmt: skip
-
-
-def _ordered(mappings: Iterable[Mapping], rank: dict[str, int] | None = None) -> tuple[Mapping, ...]:
-    """Best first: by match rank, then what stands before what was corrected, then strength and confidence."""
-    found = list(mappings)
-    ranks = rank or {}
-
-    def key(mapping: Mapping) -> tuple[bool, int, int, float, str]:
-        superseded = bool(mapping.corrected_by)
-        return (
-            superseded,
-            ranks.get(mapping.origin.iri, len(ranks)),
-            _RELATION_RANK[mapping.relation],
-            -mapping.confidence,
-            mapping.iri,
-        )
-
-    return tuple(sorted(found, key=key))

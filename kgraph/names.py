@@ -20,6 +20,7 @@ PREFIXES = {
     "prov": PROV,
     "dct": DCT,
     "xsd": XSD,
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
     "concept": "urn:kx:concept:",
     "class": "urn:kx:kernel-class:",
@@ -41,6 +42,15 @@ PREFIXES = {
     "source": "urn:kx:source:",
 }
 """Prefixes of the curated files; a query may use them without declaring them."""
+
+
+def shortened(iri: object) -> str:
+    """An IRI by its prefix (``concept:exp2-trick``); any other text as it is."""
+    text = str(iri)
+    for prefix, namespace in PREFIXES.items():
+        if text.startswith(namespace) and len(text) > len(namespace):
+            return f"{prefix}:{text[len(namespace) :]}"
+    return text
 
 
 def schema(name: str) -> str:

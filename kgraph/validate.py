@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kgraph.load import curated_files, package_files, parse_turtle, read_text, to_graph
-from kgraph.names import CURATED, PREFIXES
+from kgraph.names import CURATED, PREFIXES, shortened
 from kx.errors import DataMalformed
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class Violation:
         check: name of the shape's property or of the query that found it.
         value: the offending value, or empty.
         severity: ``error`` makes the graph invalid; a ``warning`` is worth mending.
+        solution: what to do about it.
+        place: file and line where the node is described, or empty.
     """
 
     node: str
@@ -41,6 +43,8 @@ class Violation:
     check: str
     value: str = ""
     severity: Severity = "error"
+    solution: str = ""
+    place: str = ""
 
 
 def validate(graph: KnowledgeGraph) -> list[Violation]:
@@ -51,7 +55,10 @@ def validate(graph: KnowledgeGraph) -> list[Violation]:
     """
     triples = [triple for name in graph.store.names() if name != CURATED for triple in graph.store.read(name)]
     data = to_graph([*graph.store.read(CURATED), *triples])
-    return [*check_graph(data), *check_definitions(curated_files())]
+    files = curated_files()
+    places = definitions(files)
+    found = [*check_graph(data), *check_definitions(files)]
+    return [replace(item, place=places.get(item.node, [""])[0]) for item in found]
 
 
 def check_graph(data: Graph) -> list[Violation]:
@@ -70,9 +77,12 @@ def check_shapes(data: Graph) -> list[Violation]:
     for result in report.subjects(RDF.type, URIRef(SHACL + "ValidationResult")):
         value = report.value(result, URIRef(SHACL + "value"))
         path = report.value(result, URIRef(SHACL + "resultPath"))
+        node = str(report.value(result, URIRef(SHACL + "focusNode")))
+        component = str(report.value(result, URIRef(SHACL + "sourceConstraintComponent")))
         found.append(
             Violation(
-                node=str(report.value(result, URIRef(SHACL + "focusNode"))),
+                node=node,
+                solution=_mending(node, component.removeprefix(SHACL), "" if path is None else shortened(path)),
                 message=str(report.value(result, URIRef(SHACL + "resultMessage"))),
                 check=str(path) if path is not None else "shape",
                 value="" if value is None else str(value),
@@ -99,8 +109,24 @@ def _severity(iri: str) -> Severity:
     return "error" if iri == SHACL + "Violation" else "warning"
 
 
-def check_definitions(files: Iterable[Path]) -> list[Violation]:
-    """Nodes that two Turtle files describe: merged, they would have the properties of both.
+_MENDING = {
+    "MinCountConstraintComponent": "add {path} to {node}",
+    "MaxCountConstraintComponent": "keep one {path} of {node}",
+    "ClassConstraintComponent": "let {path} of {node} name a node of that class, or describe the one it names",
+    "InConstraintComponent": "write one of the words listed as {path} of {node}",
+    "LessThanOrEqualsConstraintComponent": "swap or correct {path} of {node}",
+    "OrConstraintComponent": "correct {path} of {node}",
+}
+
+
+def _mending(node: str, component: str, path: str) -> str:
+    """What to do about a broken constraint of a shape, by its kind."""
+    form = _MENDING.get(component, "correct {path} of {node}") if path else "complete {node}"
+    return form.format(path=path, node=shortened(node))
+
+
+def definitions(files: Iterable[Path]) -> dict[str, list[str]]:
+    """``file:line`` of every description in some Turtle files, by IRI, in the order of the files.
 
     A description is a line that begins with the node and ``a kx:``, as all files are written.
 
@@ -109,13 +135,29 @@ def check_definitions(files: Iterable[Path]) -> list[Violation]:
     """
     places: dict[str, list[str]] = {}
     for path in files:
-        for match in _DEFINITION.finditer(read_text(path)):
+        text = read_text(path)
+        for match in _DEFINITION.finditer(text):
             iri = match["iri"] or PREFIXES.get(match["prefix"], f"{match['prefix']}:") + match["local"]
-            places.setdefault(iri, []).append(path.name)
+            places.setdefault(iri, []).append(f"{path.name}:{text.count(chr(10), 0, match.start()) + 1}")
+    return places
+
+
+def check_definitions(files: Iterable[Path]) -> list[Violation]:
+    """Nodes that are described twice: merged, they would have the properties of both.
+
+    Raises:
+        FileUnreadable: a file cannot be read.
+    """
+    solution = "make one description of them, or give one another name"
     return [
-        Violation(iri, f"A node is described once. Here: in {' and in '.join(names)}.", "repeated-definition")
-        for iri, names in sorted(places.items())
-        if len(names) > 1
+        Violation(
+            iri,
+            f"A node is described once. Here: at {' and at '.join(places)}.",
+            "repeated-definition",
+            solution=solution,
+        )
+        for iri, places in sorted(definitions(files).items())
+        if len(places) > 1
     ]
 
 
@@ -134,10 +176,16 @@ def check_queries(data: Graph) -> list[Violation]:
         principle = header["Principle"]
         rule = principle[0].upper() + principle[1:]
         for row in rows:
-            message = f"{rule} Here: {row[1]}."  # type: ignore[index]
+            message = f"{rule} Here: {_readable(str(row[1]))}."  # type: ignore[index]
             severity: Severity = "warning" if header.get("Severity") == "warning" else "error"
-            found.append(Violation(str(row[0]), message, path.stem, severity=severity))  # type: ignore[index]
+            node = str(row[0])  # type: ignore[index]
+            found.append(Violation(node, message, path.stem, severity=severity, solution=header["Solution"]))
     return found
+
+
+def _readable(text: str) -> str:
+    """A text with IRIs by their prefixes."""
+    return re.sub(r"(?:urn|http)s?:[^\s,;]+", lambda match: shortened(match[0]), text)
 
 
 def query_header(path: Path) -> dict[str, str]:

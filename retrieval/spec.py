@@ -16,7 +16,7 @@ import jinja2
 
 from kgraph.graph import KnowledgeGraph
 from kgraph.model import Assertion, ChipProfile, Concept, Constraint, KernelTask, Mapping, Pattern, Quantity
-from kx.errors import DataMalformed, InputError
+from kx.errors import DataMalformed
 from retrieval.rendering import TEMPLATES, estimate_tokens, template_environment
 
 DOCUMENT, ITEMS = "spec.md.j2", "spec-items.md.j2"
@@ -67,13 +67,11 @@ def select_spec(graph: KnowledgeGraph, kernel: str, chip: str) -> Spec:
 
     Raises:
         UnknownName: no such kernel or chip.
-        InputError: the chip runs no Metal.
+        InputError: no mappings lead to a platform of the chip.
     """
-    target, profile = graph.target(kernel), graph.chip(chip)
+    target, profile = graph.target(kernel), graph.target_chip(chip)
     scopes = graph.scopes_of(chip)
     platforms = graph.target_platforms(chip)
-    if not platforms:
-        raise InputError(f"{profile.label} runs no Metal", "name an Apple chip, such as m3-max")
     used = set(target.concepts)
     weights = _concept_weights(graph, target)
     mappings = [m for m in graph.mappings() if m.platform in platforms and _concerns_mapping(m, target, profile)]

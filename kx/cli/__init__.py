@@ -39,7 +39,7 @@ class LazyCommand:
 COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
     {
         "ingest": LazyCommand("kx.cli.ingest:ingest", "Read CUDA sources into the graph and the index."),
-        "map": LazyCommand("kx.cli.map:map_term", "Show what a CUDA name becomes on Metal or MLX."),
+        "map": LazyCommand("kx.cli.map:map_term", "Show what a CUDA name becomes on Metal or MLX, or the way back."),
         "query": LazyCommand("kx.cli.query:query", "Find what the graph knows about a question in words."),
         "spec": LazyCommand(
             "kx.cli.spec:spec", "Write the specification of a kernel on a chip, for a person or a prompt."

@@ -133,11 +133,18 @@ def examine_mlx() -> Finding:
     return Finding("mlx", state, "mlx.core cannot be imported", hint)
 
 
+_VARIANT = re.compile(r"-\d+-core$")
+
+
 def examine_chip(graph: KnowledgeGraph) -> Finding:
-    """The chip of this Mac, and whether the graph has its profile."""
+    """The chip of this Mac, and whether the graph has its profile.
+
+    The brand names the chip, not how many of its GPU cores are there, so that every variant is told. An M4 is
+    no M4 Max.
+    """
     brand = _ask(["sysctl", "-n", "machdep.cpu.brand_string"]) or ""
     slug = re.sub(r"\W+", "-", brand.removeprefix("Apple").strip().lower())
-    known = [chip.slug for chip in graph.chips() if slug and (chip.slug == slug or chip.slug.startswith(f"{slug}-"))]
+    known = [chip.slug for chip in graph.chips() if slug and _VARIANT.sub("", chip.slug) == slug]
     if known:
         return Finding("chip", "fine", f"{brand}: profile {', '.join(known)}")
     return Finding("chip", "optional", f"{brand or 'unknown'}: no profile", "name a near one with --chip")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
+from kgraph.export import FORMS, serialize
 from kgraph.graph import KnowledgeGraph
-from kgraph.names import PREFIXES
+from kgraph.names import shortened
 from kx.cli.output import json_option, note, print_json, print_rows, print_table, print_text
 from kx.paths import Home, write_atomically
+
+if TYPE_CHECKING:
+    from kgraph.validate import Violation
 
 _ANSWER_IS_NO = 1
 
@@ -55,7 +58,9 @@ def show(node: str, as_json: bool) -> None:
     if as_json:
         print_json({"node": name, "properties": properties})
         return
-    print_table(["property", "value"], [(_short(key), _short(v)) for key, values in properties.items() for v in values])
+    print_table(
+        ["property", "value"], [(shortened(key), shortened(v)) for key, values in properties.items() for v in values]
+    )
 
 
 @graph.command()
@@ -68,32 +73,45 @@ def validate(as_json: bool) -> None:
     from kgraph.validate import validate as find_violations
 
     violations = find_violations(_open())
-    valid = all(violation.severity == "warning" for violation in violations)
+    errors = sum(violation.severity == "error" for violation in violations)
     if as_json:
-        print_json({"valid": valid, "violations": [asdict(violation) for violation in violations]})
-    elif violations:
-        columns = list(asdict(violations[0]))
-        print_table(columns, [[_short(value) for value in asdict(v).values()] for v in violations])
-    if valid and not as_json:
-        print_text("the graph is valid")
-    if not valid:
+        print_json({"valid": not errors, "violations": [asdict(violation) for violation in violations]})
+    else:
+        for violation in violations:
+            print_text(_told(violation))
+        warned = len(violations) - errors
+        count = f"{errors} errors, {warned} warnings" if violations else "no error, no warning"
+        print_text(f"the graph is {'broken' if errors else 'valid'}: {count}")
+    if errors:
         click.get_current_context().exit(_ANSWER_IS_NO)
 
 
+def _told(violation: Violation) -> str:
+    where = f" ({violation.place})" if violation.place else ""
+    value = f"\n  value  {shortened(violation.value)}" if violation.value else ""
+    mend = f"\n  mend   {violation.solution}" if violation.solution else ""
+    return f"{violation.severity}: {shortened(violation.node)}{where}\n  rule   {violation.message}{value}{mend}"
+
+
 @graph.command()
-@click.argument("select")
+@click.argument("query")
 @json_option
-def sparql(select: str, as_json: bool) -> None:
-    """Answer a SPARQL SELECT or ASK over all named graphs.
+def sparql(query: str, as_json: bool) -> None:
+    """Answer a SPARQL query over all named graphs: rows for SELECT and ASK, Turtle for CONSTRUCT and DESCRIBE.
 
     The prefixes of the curated files (kx:, concept:, cuda:, metal:, map: ...) need no declaration.
     """
-    table = _open().select(select)
-    if as_json:
-        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        print_json({"columns": list(table.columns), "rows": rows})
+    answer = _open().sparql(query)
+    if isinstance(answer, str):
+        if as_json:
+            print_json({"turtle": answer})
+        else:
+            print_text(answer)
+    elif as_json:
+        rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        print_json({"columns": list(answer.columns), "rows": rows})
     else:
-        print_rows(table.columns, [[_short(cell) for cell in row] for row in table.rows])
+        print_rows(answer.columns, [[shortened(cell) for cell in row] for row in answer.rows])
 
 
 @graph.command()
@@ -101,16 +119,12 @@ def sparql(select: str, as_json: bool) -> None:
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write; stdout when absent."
 )
 @click.option(
-    "--format", "form", type=click.Choice(["trig", "nquads", "json-ld"]), default="trig", show_default=True,
-    help="Serialization.",
+    "--format", "form", type=click.Choice(FORMS), default="trig", show_default=True,
+    help="turtle is the union of all named graphs; graphml has IRIs as nodes and triples between them as edges.",
 )  # fmt: skip
 def export(output: Path | None, form: str) -> None:
     """Write all named graphs in a standard form."""
-    dataset = _open().dataset()
-    with warnings.catch_warnings():
-        # rdflib 7's own serializers call a method of its datasets that it has deprecated.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        text = dataset.serialize(format=form)
+    text = serialize(_open().dataset(), form)
     if output is None:
         print_text(text)
     else:
@@ -120,11 +134,3 @@ def export(output: Path | None, form: str) -> None:
 
 def _open() -> KnowledgeGraph:
     return KnowledgeGraph.open(Home.from_environment())
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    for prefix, namespace in PREFIXES.items():
-        if text.startswith(namespace) and len(text) > len(namespace):
-            return f"{prefix}:{text[len(namespace) :]}"
-    return text

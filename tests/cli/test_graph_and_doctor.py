@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from kgraph.graph import KnowledgeGraph
 from kx.cli import doctor as module
+from kx.paths import Home
 from tests.cli.conftest import Kx, parse_one_object
 
 
@@ -53,14 +55,14 @@ def test_validate_answers_by_exit_code(
     from kgraph.validate import Violation
 
     names = list(Violation.__dataclass_fields__)
-    found = [Violation(**dict.fromkeys(names, text)) for text in violations]
+    found = [Violation(**{**dict.fromkeys(names, text), "severity": "error"}) for text in violations]
     monkeypatch.setattr(validate, "validate", lambda graph: found)
     result = kx("graph", "validate", "--json")
     assert result.exit_code == exit_code
     answer = parse_one_object(result)
     assert answer["valid"] is (not violations)
     assert len(answer["violations"]) == len(violations)
-    assert ("valid" in kx("graph", "validate").stdout) is (not violations)
+    assert ("the graph is valid" in kx("graph", "validate").stdout) is (not violations)
 
 
 def test_doctor_tells_what_is_fine(kx: Kx) -> None:
@@ -99,3 +101,24 @@ def test_doctor_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     found = module.examine_compiler()
     assert found.state == "lacking"
     assert "ziglang" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("brand", "profiles"),
+    [
+        ("Apple M4", "m4, m4-8-core"),
+        ("Apple M4 Max", "m4-max, m4-max-32-core"),
+        ("Apple M1 Ultra", "m1-ultra, m1-ultra-48-core"),
+    ],
+)
+def test_an_m4_is_not_taken_for_an_m4_max(
+    monkeypatch: pytest.MonkeyPatch, home: Path, brand: str, profiles: str
+) -> None:
+    monkeypatch.setattr(module, "_ask", lambda command: brand)
+    found = module.examine_chip(KnowledgeGraph.open(Home(home)))
+    assert (found.state, found.detail) == ("fine", f"{brand}: profile {profiles}")
+
+
+def test_a_chip_without_a_profile_is_told_to_name_another(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setattr(module, "_ask", lambda command: "Apple M9")
+    assert "--chip" in module.examine_chip(KnowledgeGraph.open(Home(home))).hint

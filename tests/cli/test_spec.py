@@ -137,7 +137,7 @@ def test_the_text_follows_from_json(kx: Kx) -> None:
         ("atention", "m1-max", "attention"),
         ("zzz", "m1-max", "known: "),
         ("attention", "m3max", "did you mean m3-max"),
-        ("attention", "h100-sxm", "runs no Metal"),
+        ("attention", "h100-sxm", "is no target of mappings"),
     ],
 )
 def test_unknown_names_are_told_with_near_ones(kx: Kx, kernel: str, chip: str, words: str) -> None:

@@ -46,10 +46,15 @@ quantity:x a kx:Quantity ; kx:quantity "gpu-cores" ; kx:value 8 ; kx:unit "cores
     dct:source source:s .
 chip:m1 a kx:Chip ; skos:prefLabel "M1" ; kx:platform platform:metal ; kx:gpuFamily gpu:apple7 ;
     kx:hasQuantity quantity:x .
+task:k a kx:Task ; skos:notation "k" ; skos:prefLabel "K" ; skos:definition "Computes k." ; kx:ofClass class:scan ;
+    kx:uses concept:a .
 pattern:t a kx:Pattern ; skos:prefLabel "T" ; skos:definition "Do t." ; kx:sketch "t();" ; kx:about concept:a ;
+    kx:problem "It is slow." ; kx:appliesTo class:scan ; kx:onlyFor task:k ; kx:appliesOn gpu:apple7 ;
+    kx:constrainedBy limit:l ; kx:insteadOf concept:b ; kx:shownBy assertion:e ; kx:basis "read" ; kx:confidence 0.5 ;
     dct:source source:s .
 assertion:e a kx:Assertion ; skos:prefLabel "E" ; skos:definition "e holds." ; kx:holdsFor class:scan ; kx:check "e" ;
-    dct:source source:s .
+    kx:failure "e fails." ; kx:strictness "exact" ; kx:checkedBy "gate:check_case" ; kx:onlyFor task:k ;
+    kx:about concept:a ; kx:basis "read" ; kx:confidence 0.5 ; dct:source source:s .
 <urn:kx:file:f> a kx:SourceFile ; kx:path "f.cu" ; kx:root "/b" ; kx:sha256 "%s" .
 <urn:kx:file:f:reading> a prov:Activity .
 <urn:kx:file:f:evidence:0> a kx:Evidence ; kx:concept concept:a ; kx:inFile <urn:kx:file:f> ; kx:firstLine 2 ;
