@@ -100,12 +100,16 @@ struct Unpacker<__half> {
         constexpr uint32_t kMagic = 0x64006400u;
         const __half2 sixteenth = __float2half2_rn(1.0f / 16.0f);
         const uint32_t upper = packed >> 8;
-        a[0] = as_word(__hadd2(as_pair<__half2>((packed & 0x000f000fu) | kMagic), low_offset));
-        a[1] = as_word(
-            __hfma2(as_pair<__half2>((packed & 0x00f000f0u) | kMagic), sixteenth, high_offset));
-        a[2] = as_word(__hadd2(as_pair<__half2>((upper & 0x000f000fu) | kMagic), low_offset));
-        a[3] = as_word(
-            __hfma2(as_pair<__half2>((upper & 0x00f000f0u) | kMagic), sixteenth, high_offset));
+        const auto low = [](uint32_t word) {
+            return as_pair<__half2>(ptx::and_or(word, 0x000f000fu, kMagic));
+        };
+        const auto high = [](uint32_t word) {
+            return as_pair<__half2>(ptx::and_or(word, 0x00f000f0u, kMagic));
+        };
+        a[0] = as_word(__hadd2(low(packed), low_offset));
+        a[1] = as_word(__hfma2(high(packed), sixteenth, high_offset));
+        a[2] = as_word(__hadd2(low(upper), low_offset));
+        a[3] = as_word(__hfma2(high(upper), sixteenth, high_offset));
     }
 };
 
@@ -123,8 +127,9 @@ struct Unpacker<__nv_bfloat16> {
     __device__ __forceinline__ void unpack(uint32_t (&a)[4], uint32_t packed) const {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const uint32_t magic = ((packed >> (4 * i)) & 0x000f000fu) | 0x43004300u;
-            a[i] = as_word(__hadd2(as_pair<__nv_bfloat162>(magic), i % 2 == 0 ? low_offset : high_offset));
+            const uint32_t magic = ptx::and_or(packed >> (4 * i), 0x000f000fu, 0x43004300u);
+            a[i] = as_word(
+                __hadd2(as_pair<__nv_bfloat162>(magic), i % 2 == 0 ? low_offset : high_offset));
         }
     }
 };
@@ -255,9 +260,11 @@ __device__ __forceinline__ void combine_splits(const GemvParams<T>& params,
     if (threadIdx.x == 0) params.tickets[blockIdx.x] = 0;  // ready for the next launch
 }
 
-// A block owns 64 rows and, of k, one split, whose groups its warps take in turns.
+// A block owns 64 rows and, of k, one split, whose groups its warps take in turns. Two groups'
+// operands per thread take 165 registers, which leaves room for three blocks; that is 12 warps
+// with 4 KiB under way each, twice what the latency of memory asks for.
 template <class T, int kGroupChunks, int kColumnTiles>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kColumnTiles == 1 ? 3 : 2)
     dequant_gemv(const __grid_constant__ GemvParams<T> params) {
     constexpr int kColumns = kColumnTiles * 8;
     using Operands = GroupOperands<T, kGroupChunks, kColumnTiles>;

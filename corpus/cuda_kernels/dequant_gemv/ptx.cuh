@@ -20,6 +20,14 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* source) {
     return v;
 }
 
+// (word & mask) | bits in one instruction. Written in C, it becomes two wherever both constants would
+// have to be immediates. 0xea is the truth table: (0xf0 & 0xcc) | 0xaa.
+__device__ __forceinline__ uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
+    uint32_t result;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+    return result;
+}
+
 // acc(16x8, float) += a(16x16, row-major) * b(16x8, column-major), a and b in half or bfloat16.
 // With g = lane / 4 and t = lane % 4:
 //   a[0], a[1], a[2], a[3] : (row g, k 2t), (row g+8, k 2t), (row g, k 2t+8), (row g+8, k 2t+8)

@@ -17,6 +17,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace kx {
 
@@ -37,6 +38,7 @@ struct RmsNormParams {
     int64_t row_stride;  // elements from row to row, the same in all four
     int rows;
     int cols;
+    float inverse_cols;  // 1 / cols
     float epsilon;
     float weight_offset;  // 1 where the weights are stored as differences from 1
 };
@@ -58,43 +60,91 @@ enum class Access {
     kElements  // anything else: one element at a time
 };
 
+// Two 16-bit elements of one word as floats, and back.
+template <class T>
+__device__ __forceinline__ float2 unpack_pair(uint32_t word) {
+    if constexpr (std::is_same_v<T, __half>)
+        return __half22float2(*reinterpret_cast<const __half2*>(&word));
+    else  // a bfloat16 is the upper half of a float
+        return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
+}
+
+template <class T>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+    if constexpr (std::is_same_v<T, __half>) {
+        const __half2 pair = __floats2half2_rn(low, high);
+        return *reinterpret_cast<const uint32_t*>(&pair);
+    } else {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+        return *reinterpret_cast<const uint32_t*>(&pair);
+    }
+}
+
+// kWidth neighbouring elements as they came from memory, 16 bytes or a single one. They stay whole
+// words until they are used: whatever is done to a vector on arrival, be it only taking its halves
+// apart, waits for it and keeps the loads after it from starting.
 template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Vector {
-    T elements[kWidth];
+struct Vector {
+    using Raw = std::conditional_t<kWidth == 1, T, uint4>;
+    static_assert(sizeof(Raw) == sizeof(T) * kWidth, "a vector is 16 bytes or one element");
+    Raw raw;
+
+    __device__ __forceinline__ void unpack(float (&values)[kWidth]) const {
+        if constexpr (kWidth == 1) {
+            values[0] = to_float(raw);
+        } else {
+            const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                if constexpr (kWidth == 4) {
+                    values[i] = __uint_as_float(words[i]);
+                } else {
+                    const float2 pair = unpack_pair<T>(words[i]);
+                    values[2 * i] = pair.x;
+                    values[2 * i + 1] = pair.y;
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void pack(const float (&values)[kWidth]) {
+        if constexpr (kWidth == 1)
+            assign(raw, values[0]);
+        else if constexpr (kWidth == 4)
+            raw = make_uint4(__float_as_uint(values[0]), __float_as_uint(values[1]),
+                             __float_as_uint(values[2]), __float_as_uint(values[3]));
+        else
+            raw = make_uint4(pack_pair<T>(values[0], values[1]), pack_pair<T>(values[2], values[3]),
+                             pack_pair<T>(values[4], values[5]), pack_pair<T>(values[6], values[7]));
+    }
 };
 
 // The inputs are read once by this kernel and, the residual stream apart, not needed again soon:
 // evict-first keeps them from displacing the weights and the output that the next kernel wants.
 template <class T, int kWidth>
 __device__ __forceinline__ Vector<T, kWidth> load_streaming(const T* source) {
-    Vector<T, kWidth> vector;
-    if constexpr (sizeof(vector) == 16)
-        *reinterpret_cast<uint4*>(&vector) = __ldcs(reinterpret_cast<const uint4*>(source));
-    else
-        vector.elements[0] = __ldcs(source);
-    return vector;
+    return {__ldcs(reinterpret_cast<const typename Vector<T, kWidth>::Raw*>(source))};
 }
 
 template <class T, int kWidth>
 __device__ __forceinline__ void store_vector(T* target, const float (&values)[kWidth]) {
     Vector<T, kWidth> vector;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) assign(vector.elements[i], values[i]);
-    *reinterpret_cast<Vector<T, kWidth>*>(target) = vector;
+    vector.pack(values);
+    *reinterpret_cast<typename Vector<T, kWidth>::Raw*>(target) = vector.raw;
 }
 
-// The weights of the vector that begins at `column`. Weights start at column 0 whatever a row's
-// alignment is, so after peeling they have to come one by one; they are in L1 by then.
+// The weights of the vector that begins at `column`. Weights start at column 0 whatever a
+// row's alignment is, so after peeling they have to come one by one; they are in L1 by then.
 template <Access kAccess, class T, int kWidth>
-__device__ __forceinline__ Vector<T, kWidth> load_weights(const T* __restrict__ weight, int column) {
-    Vector<T, kWidth> vector;
+__device__ __forceinline__ void load_weights(float (&weights)[kWidth], const T* __restrict__ weight,
+                                             int column) {
     if constexpr (kAccess == Access::kAligned) {
-        *reinterpret_cast<uint4*>(&vector) = __ldg(reinterpret_cast<const uint4*>(weight + column));
+        const Vector<T, kWidth> vector = {__ldg(reinterpret_cast<const uint4*>(weight + column))};
+        vector.unpack(weights);
     } else {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) vector.elements[i] = __ldg(weight + column + i);
+        for (int i = 0; i < kWidth; ++i) weights[i] = to_float(__ldg(weight + column + i));
     }
-    return vector;
 }
 
 // How one row divides into vectors: `head` single elements up to the first 16-byte boundary, the
@@ -124,17 +174,11 @@ __device__ __forceinline__ int edge_column(const RowLayout& layout, int edge) {
 template <class T, int kWidth>
 __device__ __forceinline__ void add_residual(float (&sum)[kWidth], const Vector<T, kWidth>& x,
                                              const Vector<T, kWidth>& residual) {
+    float addend[kWidth];
+    x.unpack(sum);
+    residual.unpack(addend);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i)
-        sum[i] = to_float(x.elements[i]) + to_float(residual.elements[i]);
-}
-
-template <class T, int kWidth>
-__device__ __forceinline__ Vector<T, kWidth> zero_vector() {
-    Vector<T, kWidth> vector;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) assign(vector.elements[i], 0.0f);
-    return vector;
+    for (int i = 0; i < kWidth; ++i) sum[i] += addend[i];
 }
 
 // Sum over kLanes neighbouring lanes; every one of them gets it.
@@ -160,7 +204,7 @@ __device__ __forceinline__ float sum_block(float value) {
 
 template <class T>
 __device__ __forceinline__ float inverse_rms(const RmsNormParams<T>& params, float square_sum) {
-    return rsqrtf(square_sum / static_cast<float>(params.cols) + params.epsilon);
+    return rsqrtf(fmaf(square_sum, params.inverse_cols, params.epsilon));
 }
 
 template <int kLanes, int kVectors>
@@ -176,33 +220,35 @@ __global__ void __launch_bounds__(max_threads<kLanes, kVectors>())
     rms_norm_rows(const __grid_constant__ RmsNormParams<T> params) {
     constexpr int kWidth = 16 / static_cast<int>(sizeof(T));
     static_assert(kAccess != Access::kElements, "rows in registers are read by vectors");
-    constexpr int kRowsPerBlock = kLanes == 0 ? 1 : kWarpRowThreads / (kLanes == 0 ? 1 : kLanes);
+    constexpr int kLanesOrOne = kLanes == 0 ? 1 : kLanes;  // a divisor that is never zero
+    constexpr int kRowsPerBlock = kLanes == 0 ? 1 : kWarpRowThreads / kLanesOrOne;
+    const int thread = threadIdx.x;
     const int members = kLanes == 0 ? static_cast<int>(blockDim.x) : kLanes;
-    const int member = static_cast<int>(threadIdx.x) % members;
-    const int row = blockIdx.x * kRowsPerBlock + static_cast<int>(threadIdx.x) / members;
+    const int member = kLanes == 0 ? thread : thread % kLanesOrOne;
+    const int row = blockIdx.x * kRowsPerBlock + (kLanes == 0 ? 0 : thread / kLanesOrOne);
 
     // A warp that reaches past the last row keeps its lanes for the shuffles, with nothing to do.
     const bool exists = kLanes == 0 || row < params.rows;
     const int64_t offset = exists ? row * params.row_stride : 0;
     const RowLayout layout =
         exists ? layout_row<kAccess, T, kWidth>(params.x + offset, params.cols) : RowLayout{0, 0, 0};
-    const int64_t body = offset + layout.head;
+    const int64_t body = offset + layout.head + member * kWidth;
+    const int step = members * kWidth;  // from one vector of this thread to the next
 
-    // All loads of both inputs are issued before the first is used.
-    Vector<T, kWidth> x[kVectors];
-    Vector<T, kWidth> residual[kVectors];
+    // All loads of both inputs are issued before the first is used. What a thread doesn't load is 0.
+    Vector<T, kWidth> x[kVectors] = {};
+    Vector<T, kWidth> residual[kVectors] = {};
+    const T* x_source = params.x + body;
+    const T* residual_source = params.residual + body;
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-        const int index = v * members + member;
-        x[v] = index < layout.vectors ? load_streaming<T, kWidth>(params.x + body + index * kWidth)
-                                      : zero_vector<T, kWidth>();
-    }
+    for (int v = 0; v < kVectors; ++v)
+        if (v * members + member < layout.vectors)
+            x[v] = load_streaming<T, kWidth>(x_source + v * step);
+    if (params.residual != nullptr) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-        const int index = v * members + member;
-        residual[v] = params.residual != nullptr && index < layout.vectors
-                          ? load_streaming<T, kWidth>(params.residual + body + index * kWidth)
-                          : zero_vector<T, kWidth>();
+        for (int v = 0; v < kVectors; ++v)
+            if (v * members + member < layout.vectors)
+                residual[v] = load_streaming<T, kWidth>(residual_source + v * step);
     }
     const bool has_edge = kAccess == Access::kPeeled && member < layout.edges;
     const int edge_at = edge_column<kWidth>(layout, member);
@@ -221,18 +267,13 @@ __global__ void __launch_bounds__(max_threads<kLanes, kVectors>())
         for (int i = 0; i < kWidth; ++i) square_sum = fmaf(sum[v][i], sum[v][i], square_sum);
     }
 
-    // The residual stream needs no statistics: it leaves while the block waits for its sum. The
-    // weights arrive meanwhile.
-    Vector<T, kWidth> weights[kVectors];
+    // The residual stream needs no statistics: it leaves while the block waits for its sum.
+    if (params.residual_out != nullptr) {
+        T* target = params.residual_out + body;
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-        const int index = v * members + member;
-        if (index < layout.vectors) {
-            if (params.residual_out != nullptr)
-                store_vector<T, kWidth>(params.residual_out + body + index * kWidth, sum[v]);
-            weights[v] = load_weights<kAccess, T, kWidth>(params.weight,
-                                                          layout.head + index * kWidth);
-        }
+        for (int v = 0; v < kVectors; ++v)
+            if (v * members + member < layout.vectors)
+                store_vector<T, kWidth>(target + v * step, sum[v]);
     }
     if (has_edge && params.residual_out != nullptr)
         assign(params.residual_out[offset + edge_at], edge);
@@ -243,15 +284,16 @@ __global__ void __launch_bounds__(max_threads<kLanes, kVectors>())
         square_sum = sum_lanes<kLanes>(square_sum);
     const float scale = inverse_rms(params, square_sum);
 
+    T* target = params.out + body;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-        const int index = v * members + member;
-        if (index < layout.vectors) {
+        if (v * members + member >= layout.vectors) break;
+        float weights[kWidth];
+        load_weights<kAccess, T, kWidth>(weights, params.weight,
+                                         layout.head + member * kWidth + v * step);
 #pragma unroll
-            for (int i = 0; i < kWidth; ++i)
-                sum[v][i] *= scale * (to_float(weights[v].elements[i]) + params.weight_offset);
-            store_vector<T, kWidth>(params.out + body + index * kWidth, sum[v]);
-        }
+        for (int i = 0; i < kWidth; ++i) sum[v][i] *= scale * (weights[i] + params.weight_offset);
+        store_vector<T, kWidth>(target + v * step, sum[v]);
     }
     if (has_edge) {
         const float weight = to_float(__ldg(params.weight + edge_at)) + params.weight_offset;
@@ -274,9 +316,8 @@ __global__ void __launch_bounds__(kLongRowThreads, 2)
     const auto load_sum = [&](float(&sum)[kWidth], int index) {
         const int64_t at = body + static_cast<int64_t>(index) * kWidth;
         const Vector<T, kWidth> x = load_streaming<T, kWidth>(params.x + at);
-        const Vector<T, kWidth> residual = params.residual != nullptr
-                                               ? load_streaming<T, kWidth>(params.residual + at)
-                                               : zero_vector<T, kWidth>();
+        Vector<T, kWidth> residual = {};
+        if (params.residual != nullptr) residual = load_streaming<T, kWidth>(params.residual + at);
         add_residual<T, kWidth>(sum, x, residual);
     };
     const auto load_edge = [&](int column) {
@@ -303,11 +344,11 @@ __global__ void __launch_bounds__(kLongRowThreads, 2)
         load_sum(sum, index);
         const int64_t at = body + static_cast<int64_t>(index) * kWidth;
         if (params.residual_out != nullptr) store_vector<T, kWidth>(params.residual_out + at, sum);
-        const Vector<T, kWidth> weights =
-            load_weights<kAccess, T, kWidth>(params.weight, layout.head + index * kWidth);
+        float weights[kWidth];
+        load_weights<kAccess, T, kWidth>(weights, params.weight, layout.head + index * kWidth);
 #pragma unroll
         for (int i = 0; i < kWidth; ++i)
-            sum[i] *= scale * (to_float(weights.elements[i]) + params.weight_offset);
+            sum[i] *= scale * (weights[i] + params.weight_offset);
         store_vector<T, kWidth>(params.out + at, sum);
     }
     if (has_edge) {
@@ -403,6 +444,7 @@ extern "C" int kx_rms_norm_residual(const void* x, const void* residual, const v
         params.row_stride = row_stride;
         params.rows = rows;
         params.cols = cols;
+        params.inverse_cols = 1.0f / static_cast<float>(cols);
         params.epsilon = epsilon;
         params.weight_offset = weight_offset;
         return kx::dispatch(params, static_cast<cudaStream_t>(stream));
