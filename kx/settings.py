@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 import tomllib
@@ -80,6 +81,24 @@ class Settings:
     def graph_timeout(self) -> float:
         """Seconds that a request to an endpoint may take."""
         return float(self.graph_timeout_s)
+
+
+def credentials(prefix: str) -> dict[str, str]:
+    """The Authorization header that ``<prefix>_TOKEN`` or ``<prefix>_USER`` and ``<prefix>_PASSWORD`` make.
+
+    Raises:
+        DataMalformed: only one of user and password is set.
+    """
+    if token := os.environ.get(f"{prefix}_TOKEN"):
+        return {"Authorization": f"Bearer {token}"}
+    user, password = os.environ.get(f"{prefix}_USER"), os.environ.get(f"{prefix}_PASSWORD")
+    if user and password:
+        pair = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+        return {"Authorization": f"Basic {pair}"}
+    if user or password:
+        missing = "PASSWORD" if user else "USER"
+        raise DataMalformed(f"{prefix}_{missing} is not set", f"set both {prefix}_USER and {prefix}_PASSWORD")
+    return {}
 
 
 def _problem(name: str, value: str) -> str:

@@ -7,10 +7,8 @@ into a reading, or carry the credentials elsewhere.
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -22,7 +20,7 @@ from urllib.parse import urlencode
 from kgraph.stores.sparql import Answer, declared, plain, refused
 from kgraph.triples import Node, Value
 from kx.errors import DataMalformed, KxError, StoreUnreachable
-from kx.settings import Settings
+from kx.settings import Settings, credentials
 
 _RESULTS = "application/sparql-results+json"
 # How servers are told that patterns outside of GRAPH match in all graphs: Oxigraph's parameter, which others
@@ -163,24 +161,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
         """Follow none."""
-
-
-def credentials(prefix: str) -> dict[str, str]:
-    """The Authorization header that ``<prefix>_TOKEN`` or ``<prefix>_USER`` and ``<prefix>_PASSWORD`` make.
-
-    Raises:
-        DataMalformed: only one of user and password is set.
-    """
-    if token := os.environ.get(f"{prefix}_TOKEN"):
-        return {"Authorization": f"Bearer {token}"}
-    user, password = os.environ.get(f"{prefix}_USER"), os.environ.get(f"{prefix}_PASSWORD")
-    if user and password:
-        pair = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
-        return {"Authorization": f"Basic {pair}"}
-    if user or password:
-        missing = "PASSWORD" if user else "USER"
-        raise DataMalformed(f"{prefix}_{missing} is not set", f"set both {prefix}_USER and {prefix}_PASSWORD")
-    return {}
 
 
 def _decode(answer: Mapping[str, Any]) -> Answer:

@@ -9,6 +9,7 @@ from kgraph.graph import KnowledgeGraph
 from kx.cli.output import note, progress
 from kx.paths import Home
 from kx.settings import Settings
+from retrieval.chroma import store_factory
 from retrieval.entries import synchronize
 from retrieval.index import Index
 from retrieval.model import Embedder
@@ -21,15 +22,16 @@ def open_index(home: Home, graph: KnowledgeGraph) -> Iterator[Index]:
     Raises:
         ModelMissing: the embedding model is absent or not the expected one.
         DataMalformed: the index or the settings cannot be used.
+        StoreUnreachable: a store on a server does not answer.
     """
-    folder = Settings.load(home).embedding_folder
+    settings = Settings.load(home)
 
     def make_embedder() -> Embedder:
         from retrieval.embedding import SentenceEmbedder
 
-        return SentenceEmbedder(folder)
+        return SentenceEmbedder(settings.embedding_folder)
 
-    with Index.open(home, make_embedder) as index:
+    with Index.open(home, make_embedder, store_factory(settings.vector_store)) as index:
         synchronize(graph, index)
         if index.has_pending():
             count = index.pending_count()
