@@ -8,6 +8,7 @@ its error nodes few and local.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 
 import tree_sitter_cuda
@@ -155,7 +156,14 @@ def _functions(code: str, nodes: list[Node], macros: tuple[Define, ...]) -> tupl
         found[function.body.start] = function
     for match in _KERNEL_HEAD.finditer(code):
         _add_missed_kernel(code, match, macros, found)
-    return tuple(sorted(found.values(), key=lambda f: f.name_start))
+    spelled = {m.name: re.findall(r"\b__\w+__\b", m.body) for m in macros if m.parameters is None}
+    return tuple(_with_macros(f, spelled) for f in sorted(found.values(), key=lambda f: f.name_start))
+
+
+def _with_macros(function: Function, spelled: dict[str, list[str]]) -> Function:
+    """The function with the attributes that its macros stand for (``#define INLINE __device__ ...``)."""
+    meant = {word for qualifier in function.qualifiers for word in spelled.get(qualifier, ())}
+    return replace(function, qualifiers=function.qualifiers | meant) if meant else function
 
 
 def _add_missed_kernel(code: str, match: re.Match[str], macros: tuple[Define, ...], found: dict[int, Function]) -> None:

@@ -94,7 +94,10 @@ def _find_shared(view: SyntaxView, function: Function | None) -> set[str]:
         if SHARED_NAME.search(v.name) and (v.is_pointer or "uint32" in v.type or "&" in v.type)
     }
     names |= _given_shared(view, function)
+    parameters = {v.name for v in view.parameters_of(function)}
     for assignment in view.within(function, view.assignments):
+        if assignment.declares and assignment.name in parameters:
+            continue  # a local of a parameter's name, in an inner block
         if not (assignment.declares or assignment.operator == "=") or assignment.name in names:
             continue
         kind = view.type_of(assignment.name, function)

@@ -43,7 +43,9 @@ def async_copy(view: SyntaxView) -> Iterator[Finding]:
 def _untransacted_loads(view: SyntaxView) -> Iterator[Finding]:
     """Asynchronous tile loads that no transaction barrier counts: copies by the threads themselves."""
     for call in view.calls(r"load_async(?:_wait)?"):
-        if "tma" not in call.path and "cluster" not in call.path:
+        target = re.match(r"\w+", call.arguments[0]) if call.arguments else None
+        kind = view.type_of(target.group(), view.function_at(call.span.start)) if target else ""
+        if "tma" not in call.path and "cluster" not in call.path and not re.match(r"r[tv]_", kind):
             yield Finding(call.span, f"calls {call.path}", 0.85)
 
 

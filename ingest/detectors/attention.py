@@ -69,7 +69,8 @@ def _skipping_branches(view: SyntaxView, function: Function) -> Iterator[Finding
 @detector("grouped-query-sharing")
 def grouped_query_sharing(view: SyntaxView) -> Iterator[Finding]:
     """A query head mapped to the key/value head that its group shares."""
-    ratio = r"(?:\w+(?:\.|->|::))?\b\w*(?:gqa|GQA|group_?(?:size|num)|per_(?:kv|k_?head)|[rR]atio|kv_(?:mul|group)|n_rep)\w*\b"
+    counted = r"gqa|GQA|group_?(?:size|num)|per_(?:kv|k_?head)|[rR]atio|kv_(?:mul|group)|n_rep"
+    ratio = rf"(?:\w+(?:\.|->|::))?\b\w*(?:{counted})\w*\b"
     head = r"\b\w*(?:head|bidh|[hH]_?idx|qo_head|q_head)\w*\b"
     for match in view.search(rf"{head}[^;,/]{{0,20}}\s*/\s*\(?\s*{ratio}"):
         yield Finding(line_at(view, match.start()), f"{' '.join(match.group().split())} is the shared head", 0.93)

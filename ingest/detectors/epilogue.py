@@ -15,6 +15,7 @@ from ingest.registry import Finding, detector
 from ingest.syntax import (
     Function,
     SyntaxView,
+    names_in,
 )
 
 _ACTIVATION = re.compile(
@@ -36,6 +37,7 @@ def fused_epilogue(view: SyntaxView) -> Iterator[Finding]:
                 0.85,
             )
         yield from _added_operands(view, function, body)
+        yield from _chosen_operands(view, function)
         yield from _added_tiles(view, function)
         yield from _started_sums(view, function)
 
@@ -93,3 +95,15 @@ def _started_sums(view: SyntaxView, function: Function) -> Iterator[Finding]:
             bias = [n for n in origins(view, a.value, function, depth=2) if re.search(r"(?i)bias", n.split(".")[-1])]
             if bias:
                 yield Finding(a.span, f"{a.name} starts from {bias[0]}", 0.78)
+
+
+def _chosen_operands(view: SyntaxView, function: Function) -> Iterator[Finding]:
+    """A flag or pointer named for a bias, residual or gate decides whether a store takes one more operand in."""
+    for branch in view.within(function, view.branches):
+        named = re.search(r"(?i)\b\w*(?:residual|bias|gate|skip)\w*\b", branch.condition)
+        if branch.expression or not named:
+            continue
+        for a in view.inside(branch.consequence, view.assignments):
+            stored = "[" in a.target and not a.declares
+            if stored and re.search(r"(?i)\+|\*|add|mul|fma", a.operator + a.value) and a.name in names_in(a.value):
+                yield Finding(a.span, f"{a.target.strip()[:30]} takes one more operand in where {named.group()}", 0.72)

@@ -16,6 +16,7 @@ _WIDE_BUILTIN = (
 
 
 _POINTER_CAST = re.compile(
+    r"\(\s*(?P<c>(?:const\s+)?[A-Za-z_]\w*)\s*&\s*\)\s*\(?\s*\w|"
     r"reinterpret_cast\s*<\s*(?P<a>[^;()]*?)\s*[*&]\s*>\s*\(|\(\s*(?P<b>(?:const\s+)?[A-Za-z_]\w*(?:\s+const)?)\s*\*\s*\)\s*[&(\w]"
 )
 
@@ -25,7 +26,7 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
     """Accesses of 64 bits or more by vector pointers, copy atoms, block loads or PTX."""
     wide = _wide_types(view)
     for match in view.search(_POINTER_CAST):
-        kind = (match.group("a") or match.group("b")).replace("const", "").strip()
+        kind = (match.group("a") or match.group("b") or match.group("c")).replace("const", "").strip()
         base = re.sub(r"<.*", "", kind).split("::")[-1].strip()
         owner = view.function_at(match.start())
         on_host = owner is not None and not owner.on_device
@@ -51,6 +52,7 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
             view, r"\brecast\s*<\s*(?:cute::)?(?:uint(?:64|128)_t|uint[24]|float[24])", "{0}: a tensor of vectors", 0.9
         ),
         mentions(view, r"\b\w*(?:load|store|copy)\w*\s*<\s*(?:64|128)\s*[,>]", "{0} bits at once", 0.85),
+        _counted_bytes(view),
         _wide_async_copies(view),
         called(view, r"(?:cast_)?(?:load|store)(?:128|64)(?:cs|cg)?", "{0} moves one vector at a time"),
         called(view, r"cast_load|cast_store|load_vec\w*|store_vec\w*|vec_(?:load|store)\w*", "{0} moves a vector", 0.6),
@@ -60,7 +62,8 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
 
 def _wide_types(view: SyntaxView) -> set[str]:
     """Names of the file's own types of 8 bytes or more: aligned structs and aliases of wide types."""
-    names = set(re.findall(r"\b(?:struct|class|union)\s+(?:alignas|__align__)\s*\(\s*[^)]*\)\s*(\w+)", view.code))
+    aligned = r"\b(?:struct|class|union)\s+(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)\s*(\w+)"
+    names = set(re.findall(aligned, view.code))
     names |= set(re.findall(r"\bstruct\s+(\w+)\s*\{[^{}]*\}\s*__attribute__\s*\(\(aligned", view.code))
     names = {n for n in names if not _is_narrow(view, n)}
     vector_template = (
@@ -70,7 +73,9 @@ def _wide_types(view: SyntaxView) -> set[str]:
     for _ in range(2):
         for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);|\btypedef\s+([^;]+?)\s+(\w+)\s*;", view.code):
             name, kind = match.group(1) or match.group(4), match.group(2) or match.group(3)
+            member = re.search(r">\s*::\s*(\w+)\s*$", kind)
             head = re.sub(r"<.*", "", kind.replace("typename", ""), flags=re.DOTALL).strip().split("::")[-1].strip()
+            head = member.group(1) if member else head
             if (
                 re.fullmatch(_WIDE_BUILTIN, head)
                 or head in names
@@ -85,6 +90,17 @@ def _wide_types(view: SyntaxView) -> set[str]:
 def _is_narrow(view: SyntaxView, name: str) -> bool:
     match = re.search(rf"(?:alignas|__align__)\s*\(\s*([124])\s*\)\s*{name}\b", view.code)
     return bool(match)
+
+
+def _counted_bytes(view: SyntaxView) -> Iterator[Finding]:
+    """Loads and stores of global memory by a number of bytes given as a template value."""
+    for call in view.calls(r"\w*(?:load|store|copy)_?\w*[gG]lobal\w*"):
+        size = call.template_arguments.split(",")[0].strip().split("::")[-1]
+        if size and not size.isdigit():
+            value = next(view.search(rf"\b(?:constexpr|const)\b[^;=]*\b{re.escape(size)}\s*=\s*(\d+)\s*;"), None)
+            size = value.group(1) if value else ""
+        if size in ("8", "16"):
+            yield Finding(call.span, f"{call.path} moves {size} bytes at once", 0.85)
 
 
 def _wide_async_copies(view: SyntaxView) -> Iterator[Finding]:

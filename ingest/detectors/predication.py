@@ -131,7 +131,7 @@ def _guarded_fills(view: SyntaxView) -> Iterator[Finding]:
 
 
 _ZEROED = re.compile(
-    r"^\s*(?:\{[\s{]*[-+]?(?:0|\s*\})|[-+]?0(?:x0+|\.0*)?[fFuU]*\s*$|make_\w+\s*\(\s*0|\w+\s*[({]\s*0(?:\.0?)?f?\s*[)}])|INF"
+    r"^\s*(?:\{[\s{]*[-+]?(?:0|\s*\})|[-+]?0(?:x0+|\.0*)?[fFuU]*\s*$|make_\w+\s*\(\s*0|\w+\s*[({]\s*0(?:\.0?)?f?\s*[)}])|INF|::zeros?\s*\("
 )
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingest.queries import assembled, called, device_functions, first, mentions, named_types, shared_names, statement_at
+from ingest.queries import (
+    assembled,
+    called,
+    device_functions,
+    first,
+    mentions,
+    named_types,
+    origins,
+    shared_names,
+    statement_at,
+)
 from ingest.registry import Finding, detector
 from ingest.syntax import Function, Loop, Span, SyntaxView, names_in
 
@@ -42,7 +52,7 @@ def warp_shuffle_reduction(view: SyntaxView) -> Iterator[Finding]:
 
 def _combines(text: str, offset: int) -> bool:
     """Whether a statement folds a shuffled value into another with an operator or a min/max."""
-    before = re.sub(r"(?:\w+::)+$", "", text[:offset])
+    before = re.sub(r"(?:\w+(?:::|\.|->))+$", "", text[:offset])
     return bool(
         re.search(r"(?:[-+*|&]=|\+)\s*(?:[\w:]+\s*\(\s*)?$", before)
         or re.search(r"(?i)(?:max|min|sum|add|op|combine|reduce)\w*\s*\([^;]*$", before)
@@ -90,6 +100,7 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
         yield from _unrolled_tree(view, function, shared)
         yield from _two_level(view, function.body, shared)
         yield from _summed_parts(view, function, shared)
+        yield from _gathered_warps(view, function, shared)
 
 
 def _folds_through_pointers(view: SyntaxView, loop: Loop, function: Function, shared: frozenset[str]) -> bool:
@@ -142,6 +153,23 @@ def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) 
                 )
 
 
+def _gathered_warps(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
+    """After a barrier, a loop over the block's warps adds what they left in shared memory."""
+    for loop in view.within(function, view.loops):
+        if not re.search(r"(?i)(?:num|n)_?warps|warps?_?(?:in|per|count)|WARPS", loop.condition):
+            continue
+        before = view.text(Span(function.body.start, loop.span.start))
+        if not re.search(r"__syncthreads|sync\s*\(", before) or "shfl" in view.text(loop.body):
+            continue
+        for a in view.inside(loop.body, view.assignments):
+            if a.operator != "+=" or a.name in shared:
+                continue
+            source = origins(view, a.value, function, depth=2)
+            if source & shared:
+                yield Finding(loop.span, f"{a.name} takes in what each warp left in {sorted(source & shared)[0]}", 0.82)
+                break
+
+
 def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator[Finding]:
     """One value per warp put into shared memory, a barrier, then combined again."""
     for branch in view.inside(body, view.branches):
@@ -149,7 +177,7 @@ def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator
             continue
         inner = view.text(branch.consequence)
         stored = re.search(
-            r"\b(\w+)\s*(?:\[[^\]]*\]\s*)*\[\s*[^\]]*(?:[wW]arp|wid|/\s*32|>>\s*5|w_id|threadIdx\.[yz])[^\]]*\]"
+            r"\b(\w+)\s*(?:\[[^\]]*\]\s*)*\[\s*[^\]]*(?:[wW]arp|wid|/\s*32|>>\s*5|w_id|threadIdx\.[yz]|meta_group_rank)[^\]]*\]"
             r"\s*(?:\.\w+\s*)?=\s*(\w+)",
             inner,
         )
@@ -157,7 +185,7 @@ def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator
             continue
         after = Span(branch.span.end, body.end)
         text = view.text(after)
-        barrier = re.search(r"__syncthreads|sync\(", text)
+        barrier = re.search(r"__syncthreads|sync\(|\bwait\s*\(", text)
         reread = re.search(rf"\b{re.escape(stored.group(1))}\s*\[", text[barrier.end() :]) if barrier else None
         scanned = re.search(r"shfl_up|prefix|[sS]can", view.text(body))
         combined = barrier and re.search(

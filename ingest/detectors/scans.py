@@ -9,7 +9,7 @@ from ingest.queries import assembled, called, device_functions, first, mentions,
 from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in
 
-_SHUFFLE_UP = r"(?:__shfl_up(?:_sync)?|shfl_up\w*|\w*SHFL_UP\w*)"
+_SHUFFLE_UP = r"(?:__shfl_up(?:_sync)?|shfl_up\w*|\w*SHFL_UP\w*|[sS]huffleUp)"
 _WARP_SCAN_CALL = (
     r"(?:warp_?(?:prefix|scan|inclusive|exclusive|cumsum)\w*|[wW]arp(?:Scan|Prefix"
     r"|InclusiveScan|ExclusiveScan)\w*|warp_\w*_scan)"
@@ -36,6 +36,7 @@ def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
                 f"{call.name} from lower lanes, guarded by {' '.join(guard.group().split())[:50]}",
                 0.92,
             )
+    yield from _reverse_scans(view)
     yield from named_types(view, r"Warp\w*Scan\w*", r"(?i)shuffle|shfl", "scan in a warp by shuffles")
     yield from first(
         assembled(view, r"shfl\.(?:sync\.)?up", "PTX {0}", 0.9),
@@ -43,6 +44,19 @@ def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
         mentions(view, r"\bcub::WarpScan\b", "{0}", 0.9),
         mentions(view, r"\bcg::(?:inclusive|exclusive)_scan\s*\(", "calls {0}", 0.8),
     )
+
+
+def _reverse_scans(view: SyntaxView) -> Iterator[Finding]:
+    """The mirror image: shuffles from higher lanes over growing distances, taken only where they exist."""
+    for call in view.calls(r"(?:__)?shfl_down(?:_sync)?\w*|[sS]huffleDown"):
+        loops = view.loops_around(call.span.start)
+        if not loops:
+            continue
+        text = view.text(loops[-1].span)
+        grows = re.search(r"<<=\s*1|\*=\s*2|=\s*1\s*<<", text)
+        guarded = re.search(r"\w*(?:lane|rank|tid)\w*\)?\s*(?:>=|<|>|\+)\s*[^;?{]*(?:-|\+|<)\s*\w+", text)
+        if grows and guarded:
+            yield Finding(loops[-1].span, f"{call.name} from higher lanes, guarded by {guarded.group()[:50]}", 0.85)
 
 
 @detector("block-scan")
@@ -81,7 +95,10 @@ def _joined_warp_scans(view: SyntaxView, function: Function, shared: frozenset[s
         if branch.expression:
             continue
         last = re.search(r"==\s*(?:31|\(?\s*\w*(?:WARP|warp)\w*\s*-\s*1|kWarp\w*\s*-\s*1)", branch.condition)
-        stored = re.search(r"\b(\w+)(?:\.\w+)?\s*\[[^\]]*\]\s*(?:\.\w+\s*)?=\s*[\w{(]", view.text(branch.consequence))
+        inner = view.text(branch.consequence)
+        stored = re.search(r"\b(\w+)(?:\.\w+)?\s*\[[^\]]*\]\s*(?:\.\w+\s*)?=\s*[\w{(]", inner) or re.search(
+            r"\w*(?:store|copy|st_)\w*\s*(?:<[^;()]*>)?\s*\(\s*&?\s*(?:\w+\.)*(\w+)\s*[+\[]", inner
+        )
         if last and stored and (stored.group(1) in shared or re.search(r"sync", body)):
             yield Finding(branch.span, f"the last lane of each warp publishes its total in {stored.group(1)}", 0.88)
 
@@ -141,6 +158,7 @@ def chunked_scan_carry(view: SyntaxView) -> Iterator[Finding]:
             if _SCAN_WORD.search(view.text(loop.body)):
                 yield from _carried(view, function, loop, shared)
     yield from _carried_through_calls(view)
+    yield from _carried_tiles(view)
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
         callback = re.search(r"operator\s*\(\s*\)\s*\(\s*\w+\s+block_aggregate", text)
@@ -184,6 +202,40 @@ def _carried_through_calls(view: SyntaxView) -> Iterator[Finding]:
         for update in updates:
             if len(re.findall(rf"\b{re.escape(update.name.split('.')[0])}\b", text)) > 1:
                 yield Finding(update.span, f"{update.name} carries the state from one {step.name} to the next", 0.88)
+
+
+def _carried_tiles(view: SyntaxView) -> Iterator[Finding]:
+    """A tile of state that each chunk's product reads and another product of the chunk adds to."""
+    product = r"(?:mma|mm)_?\w*|gemm\w*"
+    for function in device_functions(view):
+        products = [
+            c for c in view.within(function, view.calls(product))
+            if len(c.arguments) > 2 and (view.loops_around(c.span.start) or _is_pipeline_step(function))
+        ]  # fmt: skip
+        grown = {_tile(c.arguments[0]): c for c in products if c.name.startswith("mma") or len(c.arguments) > 3}
+        held = {tile: {tile} for tile in grown}
+        for copy in view.within(function, view.calls(r"store|copy|load")):
+            if len(copy.arguments) >= 2 and _tile(copy.arguments[1]) in held:
+                held[_tile(copy.arguments[1])].add(_tile(copy.arguments[0]))
+        for tile, places in held.items():
+            reads = [
+                c
+                for c in products
+                if any(_tile(x) in places for x in c.arguments[1:3]) and _tile(c.arguments[0]) != tile
+            ]
+            if tile and reads:
+                why = f"{tile} is read by {reads[0].name} and grows by {grown[tile].name} in each chunk"
+                yield Finding(reads[0].span, why, 0.8)
+
+
+def _is_pipeline_step(function: Function) -> bool:
+    """Whether a pipeline template calls the function once per step: it gets the arguments of a step."""
+    return bool(re.search(r"compute_args|iter\w*_args", " ".join(function.parameters)))
+
+
+def _tile(argument: str) -> str:
+    """The tile that an argument names: its path without subscripts and a cast."""
+    return re.sub(r"\[[^\]]*\]|\s|\*|&", "", argument).split("(")[0]
 
 
 def _called_in_loop(view: SyntaxView, function: Function) -> bool:

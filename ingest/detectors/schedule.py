@@ -182,6 +182,7 @@ def warp_specialization(view: SyntaxView) -> Iterator[Finding]:
         mentions(view, r"\b(?:WarpGroupRole|WarpRole|WarpCategory|ProducerWarpRole)::\w+", "role {0}", 0.88),
     )
     yield from _split_pipeline(view)
+    yield from _split_warps(view)
     for branch in view.branches:
         if branch.expression or not branch.alternative.end or not branch.alternative.start:
             continue
@@ -190,6 +191,24 @@ def warp_specialization(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(
                 Span(branch.span.start, branch.consequence.start + 1), f"branches by role: {branch.condition}", 0.82
             )
+
+
+_LOADS = re.compile(r"\btma::|tma_load|load_async|cp_async|cp\.async|producer_acquire|memcpy_async")
+_MULTIPLIES = re.compile(r"\b\w*mma\w*\s*(?:<[^;()]*>)?\s*\(|\bgemm\w*\s*\(|\bmm_\w+\s*\(|tcgen05")
+
+
+def _split_warps(view: SyntaxView) -> Iterator[Finding]:
+    """Branches on the warp's number of which one only loads and the other only multiplies."""
+    for branch in view.branches:
+        if branch.expression or branch.alternative.start >= branch.alternative.end:
+            continue
+        if not re.search(r"(?i)\bw\w*(?:id|idx|rank|group)\w*(?:\(\))?\s*(?:==|<|>=|>|!=)\s*\w+", branch.condition):
+            continue
+        sides = view.text(branch.consequence), view.text(branch.alternative)
+        loads, multiplies = [bool(_LOADS.search(s)) for s in sides], [bool(_MULTIPLIES.search(s)) for s in sides]
+        if sorted(loads) == sorted(multiplies) == [False, True] and loads != multiplies:
+            span = Span(branch.span.start, branch.consequence.start + 1)
+            yield Finding(span, f"where {branch.condition} one side loads, the other multiplies", 0.85)
 
 
 def _split_pipeline(view: SyntaxView) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ def shared_memory_tiling(view: SyntaxView) -> Iterator[Finding]:
     )
 
 
-_COPY_CALL = r"\w*(?:cp_async|memcpy_async|pred_load|load_tile|load_async|load_shared|copy_global_to_shared)\w*"
+_COPY_CALL = r"\w*(?:cp_async|memcpy_async|pred_load|load_tile|load_async|copy_global_to_shared)\w*"
 
 
 def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:

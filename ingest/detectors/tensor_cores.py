@@ -28,11 +28,17 @@ def tensor_core_mma(view: SyntaxView) -> Iterator[Finding]:
             ),
             _plain_products(view),
             mentions(view, r"\b(?:flash|cute)::gemm\w*\s*(?:<[^;]*?>)?\s*\(", "calls {0} on tensor cores", 0.8),
-            mentions(view, r"\bTiledM[mM][aA]\b[^;]*;", "tiled product {0}", 0.7),
+            _tiled_products(view),
         )
         if not _only_warpgroup(view)
         else iter(())
     )
+
+
+def _tiled_products(view: SyntaxView) -> Iterator[Finding]:
+    """Tiled products that the file builds or runs; a type passed on for its layout is none."""
+    if re.search(r"\bgemm\w*\s*(?:<[^;()]*>)?\s*\(|make_tiled_mma|\bTiledMMA\s*<|MMA_Atom", view.code):
+        yield from mentions(view, r"\bTiledM[mM][aA]\b[^;]*;", "tiled product {0}", 0.7)
 
 
 def _plain_products(view: SyntaxView) -> Iterator[Finding]:
@@ -105,7 +111,7 @@ def _products_into_float(view: SyntaxView) -> Iterator[Finding]:
 
 def _float_tiles(view: SyntaxView) -> Iterator[Finding]:
     low = re.search(r"\b(?:st|rt)_(?:bf|hf|fp8\w*)\s*<", view.code)
-    for match in view.search(r"\brt_fl\s*<[^;]*?>\s*\w+"):
+    for match in view.search(r"\b(?:rt_fl\s*<|(?:rt|tt)\s*<\s*float\b)[^;]*?>\s*\w*"):
         if low:
             yield Finding(Span(*match.span()), f"float accumulator {match.group()} over {low.group()} tiles", 0.9)
 
@@ -150,11 +156,12 @@ def _low_names(view: SyntaxView, function: Function, halves: bool) -> set[str]:
 
 def _converters(view: SyntaxView) -> set[str]:
     """Functions of the file that return a float made from a low-precision value."""
-    return {
-        f.name
-        for f in view.functions
-        if "float" in f.qualifiers and re.search(rf"\b(?:{_WIDE_CALL})\s*\(", view.text(f.body))
-    }
+    found: set[str] = set()
+    for _ in range(2):
+        words = "|".join([_WIDE_CALL, *(re.escape(name) for name in sorted(found))])
+        calls = re.compile(rf"\b(?:{words})\s*\(")
+        found |= {f.name for f in view.functions if "float" in f.qualifiers and calls.search(view.text(f.body))}
+    return found
 
 
 def _converted_accumulators(view: SyntaxView) -> Iterator[Finding]:
@@ -191,6 +198,8 @@ def _sums_of_widened(
                 widened.add(a.name)
     for call in view.within(function, view.calls(r"cast_load")):
         widened |= names_in(call.path.split(".")[0]) - {"cast_load"}
+    if converters:
+        yield from _added_by_calls(view, function, converters)
     for a in local:
         sums = a.operator == "+=" or (a.feeds_itself and _adds(a)) or _fma_into(a.name, a.value)
         if not sums or a.name in low or not _FLOATING.search(view.type_of(a.name, function)):
@@ -204,6 +213,14 @@ def _sums_of_widened(
             yield Finding(a.span, f"float {a.name} sums elements of {opaque}, converted to float", 0.7)
         if feeds and view.loops_around(a.span.start):
             yield Finding(a.span, f"float {a.name} sums {', '.join(feeds)}, widened from lower precision", 0.8)
+
+
+def _added_by_calls(view: SyntaxView, function: Function, converters: set[str]) -> Iterator[Finding]:
+    """The same by a helper that adds: its operand is widened by a function of the file."""
+    for call in view.within(function, view.calls(r"\w*(?:add|accumulate|fma)\w*")):
+        widened = [n for argument in call.arguments[1:] for n in re.findall(r"(\w+)\s*\(", argument) if n in converters]
+        if widened and view.loops_around(call.span.start):
+            yield Finding(call.span, f"{call.name} adds what {widened[0]} widened to float", 0.8)
 
 
 _FLOATING = re.compile(r"\bfloat\d?\b|\b(?:acc_t|accscalar_t|AccT|AccType|compute_t|opmath_t|ElementAccum\w*)\b")
