@@ -179,6 +179,14 @@ class BlockSpace:
         valid = [item for item in found if item is not None and self.flaw(item) is None]
         return min(valid, key=lambda item: _distance(choices, item), default=None)
 
+    def settled(self, choices: Mapping[str, Value]) -> Choices | None:
+        """``choices`` made valid: options that lack what they need go back to their defaults, sizes give way to rules.
+
+        None where that does not suffice.
+        """
+        found = self._settle(self.complete(choices), set())
+        return found if found is not None and self.flaw(found) is None else None
+
     def sizes(self, choices: Mapping[str, Value]) -> dict[str, list[int]]:
         """Numeric axes that local refinement may vary under ``choices``, with the other values that each may take.
 
