@@ -122,6 +122,17 @@ __device__ __forceinline__ float2 unpack<__nv_bfloat16>(uint32_t word) {
     return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
 }
 
+// Stores four words as 16 bytes. Spelled out because the optimizer may split a uint4 whose words
+// were computed separately into four scalar stores, and then does not always find them together
+// again.
+__device__ __forceinline__ void store_16(void* global_dst, const uint32_t (&words)[4]) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n"
+                 :
+                 : "l"(__cvta_generic_to_global(global_dst)), "r"(words[0]), "r"(words[1]),
+                   "r"(words[2]), "r"(words[3])
+                 : "memory");
+}
+
 // 2^x on the special-function unit; exactly 0 for -inf.
 __device__ __forceinline__ float exp2_approx(float x) {
     float result;

@@ -332,50 +332,61 @@ struct OutputTiles {
     static constexpr int kDimTiles = kHeadDim / 8;
 };
 
-// C B^T on and below the diagonal, for two tiles of 16 rows: tile w and tile 7 - w of warp w. The
-// triangle gives row tile r just r + 1 tiles of columns, so each pair has nine of them and all
-// warps the same work. Index [j][n] is column tile j and its eight-column half n.
-struct Products {
-    float low[4][2][4];   // row tile w <= 3: columns of tiles 0 .. 3
-    float high[8][2][4];  // row tile 7 - w >= 4
+// C B^T on and below the diagonal. Its row tile r has r + 1 column tiles of 16 x 16; a warp owns
+// the row tiles w and 7 - w ("low" and "high"), so every warp has nine tiles and the same work.
+// They take nine slots: first those of the high row tile, then those of the low one. As the
+// boundary moves with the warp, slots 0 to 4 are always high, 8 is low, and only 5 to 7 have to
+// ask. Index [slot][n] is a tile and its eight-column half n.
+constexpr int kSlots = 9;
+using Products = float[kSlots][2][4];
+
+struct TileOwner {
+    int low_tile;
+    int high_tile;
+
+    __device__ __forceinline__ TileOwner() {
+        low_tile = threadIdx.x / 32;
+        high_tile = kChunk / 16 - 1 - low_tile;
+    }
+    __device__ __forceinline__ bool is_high(int slot) const {
+        return slot <= 4 || (slot < 8 && slot <= high_tile);
+    }
+    __device__ __forceinline__ int row_tile(int slot) const {
+        return is_high(slot) ? high_tile : low_tile;
+    }
+    __device__ __forceinline__ int column_tile(int slot) const {
+        return is_high(slot) ? slot : slot - high_tile - 1;
+    }
 };
 
 template <class T, int kStates>
 __device__ __forceinline__ void multiply_c_b(Products& products, uint32_t c_tile, uint32_t b_tile) {
     using S = OutputTiles<kStates>;
+    const TileOwner owner;
     const int lane = threadIdx.x % 32;
-    const int low_tile = threadIdx.x / 32;
-    const int high_tile = S::kRowTiles - 1 - low_tile;
     const uint32_t a_lane = c_tile + tc::swizzled_offset<S::kCRowBytes>(lane % 16, lane / 16);
     const uint32_t b_lane =
         b_tile + tc::swizzled_offset<S::kCRowBytes>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
-    for (int j = 0; j < S::kRowTiles; ++j)
+    for (int slot = 0; slot < kSlots; ++slot)
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                products.high[j][n][e] = 0.0f;
-                if (j < 4) products.low[j][n][e] = 0.0f;
-            }
+            for (int e = 0; e < 4; ++e) products[slot][n][e] = 0.0f;
 #pragma unroll
     for (int slice = 0; slice < kStates / 16; ++slice) {
-        uint32_t low[4];
-        uint32_t high[4];
-        tc::ldmatrix_x4(low, (a_lane ^ (slice * 32)) + low_tile * 16 * S::kCRowBytes);
-        tc::ldmatrix_x4(high, (a_lane ^ (slice * 32)) + high_tile * 16 * S::kCRowBytes);
+        uint32_t c[4];
 #pragma unroll
-        for (int j = 0; j < S::kRowTiles; ++j) {
-            if (j <= high_tile) {
-                uint32_t b[4];
-                tc::ldmatrix_x4(b, (b_lane ^ (slice * 32)) + j * 16 * S::kCRowBytes);
-                tc::mma_m16n8k16<T>(products.high[j][0], high, b[0], b[1]);
-                tc::mma_m16n8k16<T>(products.high[j][1], high, b[2], b[3]);
-                if (j < 4 && j <= low_tile) {
-                    tc::mma_m16n8k16<T>(products.low[j % 4][0], low, b[0], b[1]);
-                    tc::mma_m16n8k16<T>(products.low[j % 4][1], low, b[2], b[3]);
-                }
-            }
+        for (int slot = 0; slot < kSlots; ++slot) {
+            // From slot 5 on the row tile may have changed.
+            if (slot == 0 || slot >= 5)
+                tc::ldmatrix_x4(
+                    c, (a_lane ^ (slice * 32)) + owner.row_tile(slot) * 16 * S::kCRowBytes);
+            uint32_t b[4];
+            tc::ldmatrix_x4(b,
+                            (b_lane ^ (slice * 32)) + owner.column_tile(slot) * 16 * S::kCRowBytes);
+            tc::mma_m16n8k16<T>(products[slot][0], c, b[0], b[1]);
+            tc::mma_m16n8k16<T>(products[slot][1], c, b[2], b[3]);
         }
     }
 }
@@ -449,36 +460,35 @@ __device__ __forceinline__ void weigh_tile(uint32_t (&weighed)[4], const float (
     }
 }
 
-// output += (C B^T weighed) x, over the column tiles that the triangle has.
+// output += (C B^T weighed) x, over the tiles that the triangle has.
 template <class T, int kStates>
 __device__ __forceinline__ void apply_chunk(OutputTile& output, const Products& products,
                                             uint32_t x_tile, const float* column_decay,
                                             const float (&row_decay)[2][2]) {
     using S = OutputTiles<kStates>;
+    const TileOwner owner;
     const int lane = threadIdx.x % 32;
-    const int low_tile = threadIdx.x / 32;
-    const int high_tile = S::kRowTiles - 1 - low_tile;
     const uint32_t x_lane = x_tile + tc::swizzled_offset<S::kXRowBytes>(lane % 16, lane / 16);
 #pragma unroll
-    for (int j = 0; j < S::kRowTiles; ++j) {
-        if (j <= high_tile) {
-            const bool in_low = j < 4 && j <= low_tile;
-            uint32_t weighed[2][4];
-            weigh_tile<T>(weighed[1], products.high[j], column_decay + j * 16, row_decay[1],
-                          j == high_tile);
-            if (in_low)
-                weigh_tile<T>(weighed[0], products.low[j % 4], column_decay + j * 16, row_decay[0],
-                              j == low_tile);
+    for (int slot = 0; slot < kSlots; ++slot) {
+        const bool high = owner.is_high(slot);
+        const int column_tile = owner.column_tile(slot);
+        const float slot_decay[2] = {high ? row_decay[1][0] : row_decay[0][0],
+                                     high ? row_decay[1][1] : row_decay[0][1]};
+        uint32_t weighed[4];
+        weigh_tile<T>(weighed, products[slot], column_decay + column_tile * 16, slot_decay,
+                      column_tile == owner.row_tile(slot));
 #pragma unroll
-            for (int pair = 0; pair < S::kDimTiles / 2; ++pair) {
-                uint32_t x[4];
-                tc::ldmatrix_x4_trans(x, (x_lane ^ (pair * 32)) + j * 16 * S::kXRowBytes);
-                tc::mma_m16n8k16<T>(output[1][2 * pair], weighed[1], x[0], x[1]);
-                tc::mma_m16n8k16<T>(output[1][2 * pair + 1], weighed[1], x[2], x[3]);
-                if (in_low) {
-                    tc::mma_m16n8k16<T>(output[0][2 * pair], weighed[0], x[0], x[1]);
-                    tc::mma_m16n8k16<T>(output[0][2 * pair + 1], weighed[0], x[2], x[3]);
-                }
+        for (int pair = 0; pair < S::kDimTiles / 2; ++pair) {
+            uint32_t x[4];
+            tc::ldmatrix_x4_trans(x, (x_lane ^ (pair * 32)) + column_tile * 16 * S::kXRowBytes);
+            // A branch, not an index: accumulators can be addressed by constants only.
+            if (high) {
+                tc::mma_m16n8k16<T>(output[1][2 * pair], weighed, x[0], x[1]);
+                tc::mma_m16n8k16<T>(output[1][2 * pair + 1], weighed, x[2], x[3]);
+            } else {
+                tc::mma_m16n8k16<T>(output[0][2 * pair], weighed, x[0], x[1]);
+                tc::mma_m16n8k16<T>(output[0][2 * pair + 1], weighed, x[2], x[3]);
             }
         }
     }
@@ -532,14 +542,12 @@ __device__ __forceinline__ void store_output(OutputTile& output, T* y, int64_t r
                                            fmaf(skip, x.y, output[i][n][2 * half + 1]));
                 }
                 transpose_quad(words);
-                if (row < rows)
-                    *reinterpret_cast<uint4*>(y + row * row_stride + (first + lane % 4) * 8) =
-                        make_uint4(words[0], words[1], words[2], words[3]);
+                if (row < rows) tc::store_16(y + row * row_stride + (first + lane % 4) * 8, words);
             }
         }
 }
 
-// Kernel 3. The products C B^T take 96 registers and the output 64; two blocks per SM leave 255.
+// Kernel 3. The products C B^T take 72 registers and the output 64; two blocks per SM leave 255.
 template <class T, int kStates>
 __global__ void __launch_bounds__(kThreads, 2)
     ssd_chunk_outputs(const __grid_constant__ SsdParams<T> params) {
