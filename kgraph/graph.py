@@ -23,7 +23,7 @@ from kgraph.model import (
     Pattern,
     Primitive,
 )
-from kgraph.names import CURATED, OBSERVATIONS, PREFIXES, schema, skos
+from kgraph.names import CURATED, OBSERVATIONS, PREFIXES, RDF_TYPE, schema, skos
 from kgraph.records import (
     SourceRecord,
     observation_iri,
@@ -33,6 +33,7 @@ from kgraph.records import (
     source_triples,
 )
 from kgraph.sizes import GraphStats, measure
+from kgraph.sparql import Table, check_query
 from kgraph.store import GraphStore, open_store
 from kgraph.triples import Triple, TripleIndex, Value
 from kx.errors import InputError, UnknownName
@@ -41,7 +42,6 @@ from kx.paths import Home
 if TYPE_CHECKING:
     from rdflib import Dataset
 
-    from kgraph.sparql import Table
 
 _FILES = "urn:kx:file:"
 
@@ -317,7 +317,9 @@ class KnowledgeGraph:
         """
         prefix, _, local = iri.partition(":")
         full = PREFIXES[prefix] + local if prefix in PREFIXES else iri
-        indexes = (self.reader.index, self._sources_index, self._observations_index)
+        graph = ":".join(full.split(":")[:4])  # of an ingested source's node: urn:kx:file:<hash>[:kernel:<n>]
+        source = TripleIndex(self.store.read(graph) if graph.startswith(_FILES) else ())
+        indexes = (self.reader.index, source, self._observations_index)
         for index in indexes:
             if full in index:
                 return index.properties(full)
@@ -457,11 +459,12 @@ class KnowledgeGraph:
 
     def triple_count(self) -> int:
         """Triples in all named graphs together."""
-        return len(self.reader.index) + len(self._sources_index) + len(self._observations_index)
+        return len(self.reader.index) + self.store.count(_FILES) + self.store.count(OBSERVATIONS)
 
     def stats(self) -> GraphStats:
         """Sizes, with the number of nodes of every class."""
-        return measure(self.reader.index, self._sources_index, self._observations_index)
+        classes = self.store.find(_FILES, RDF_TYPE) + self.store.find(OBSERVATIONS, RDF_TYPE)
+        return measure(self.reader.index, TripleIndex(classes), self.triple_count())
 
     def dataset(self) -> Dataset:
         """All named graphs as an rdflib dataset; its default graph is their union."""
@@ -473,9 +476,11 @@ class KnowledgeGraph:
         Raises:
             InputError: the query does not parse, or uses an unknown prefix.
         """
-        from kgraph.sparql import run_query
-
-        return run_query(self.dataset(), query)
+        try:
+            return self.store.query(query)
+        except InputError:
+            check_query(query)  # tells the place better than engines do
+            raise
 
     def select(self, query: str) -> Table:
         """Rows of a SPARQL SELECT or ASK over all graphs; ``sparql`` takes the other forms too.
@@ -483,8 +488,6 @@ class KnowledgeGraph:
         Raises:
             InputError: the query does not parse, or is neither SELECT nor ASK.
         """
-        from kgraph.sparql import Table
-
         answer = self.sparql(query)
         if not isinstance(answer, Table):
             raise InputError("only SELECT and ASK give a table", "kx graph sparql prints the triples of the others")

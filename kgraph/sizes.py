@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgraph.names import PREFIXES, schema
@@ -31,16 +30,21 @@ class GraphStats:
     observations: int
 
 
-def measure(curated: TripleIndex, sources: TripleIndex, observations: TripleIndex) -> GraphStats:
-    """Sizes of the three parts of a graph."""
-    parts: Sequence[TripleIndex] = (curated, sources, observations)
+def measure(curated: TripleIndex, added: TripleIndex, triples: int) -> GraphStats:
+    """Sizes of a graph.
+
+    Args:
+        curated: the curated graph.
+        added: the classes of what was ingested and observed.
+        triples: in all named graphs together.
+    """
     own = [iri for iri in curated.instances(_CLASS) if iri.startswith(PREFIXES["kx"])]
-    counted = {iri: sum(len(part.instances(iri)) for part in parts) for iri in sorted(own)}
+    counted = {iri: len(curated.instances(iri)) + len(added.instances(iri)) for iri in sorted(own)}
     return GraphStats(
-        triples=sum(map(len, parts)),
+        triples=triples,
         curated=len(curated),
         nodes={iri.removeprefix(PREFIXES["kx"]): count for iri, count in counted.items() if count},
-        sources=len(sources.instances(schema("SourceFile"))),
-        evidence=len(sources.instances(schema("Evidence"))),
-        observations=len(observations.instances(schema("Observation"))),
+        sources=len(added.instances(schema("SourceFile"))),
+        evidence=len(added.instances(schema("Evidence"))),
+        observations=len(added.instances(schema("Observation"))),
     )

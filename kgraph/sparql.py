@@ -1,17 +1,13 @@
-"""SPARQL over the whole graph: rows as text, or triples as Turtle; errors that name the place."""
+"""SPARQL over the whole graph: rows as text, and errors that name the place."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kgraph.names import PREFIXES
 from kx.errors import InputError
-
-if TYPE_CHECKING:
-    from rdflib import Dataset
 
 
 @dataclass(frozen=True)
@@ -22,36 +18,13 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def run_query(dataset: Dataset, query: str) -> Table | str:
-    """Answer of a query; the prefixes of ``kgraph.names`` need no declaration.
-
-    Returns:
-        A table for SELECT and ASK, Turtle for CONSTRUCT and DESCRIBE.
+def check_query(query: str) -> None:
+    """Say where a query is wrong, better than most engines do.
 
     Raises:
         InputError: the query does not parse (the message names line and column), or uses a prefix that is nowhere
             declared.
     """
-    _check(query)
-    with warnings.catch_warnings():
-        # rdflib's own SPARQL engine calls methods that it deprecates
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"rdflib\.")
-        result = dataset.query(query)
-        if result.type == "ASK":
-            return Table(("answer",), ((str(bool(result.askAnswer)).lower(),),))
-        if result.type == "SELECT":
-            columns = tuple(str(variable) for variable in result.vars or ())
-            rows = [tuple("" if cell is None else str(cell) for cell in row) for row in result]  # type: ignore[union-attr]
-            return Table(columns, tuple(rows))
-        graph = result.graph
-        if graph is None:
-            return ""
-        for prefix, namespace in PREFIXES.items():
-            graph.bind(prefix, namespace)
-        return graph.serialize(format="turtle").strip()
-
-
-def _check(query: str) -> None:
     from pyparsing.exceptions import ParseException
     from rdflib.plugins.sparql.parser import parseQuery
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kgraph.names import CURATED
+from kgraph.sparql import Table
 from kgraph.triples import Triple, Value
 from kx.paths import Home
 from kx.settings import Settings
@@ -24,14 +24,6 @@ LAYOUT = "1"
 """Of what a store holds besides the graphs themselves; a store of another layout is refused."""
 
 Change = Callable[[list[Triple]], list[Triple]]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of a SPARQL answer as text, under the names of its variables."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 class GraphStore(Protocol):
@@ -100,11 +92,14 @@ class GraphStore(Protocol):
         """Every graph as an rdflib dataset, for validation and export."""
         ...
 
-    def select(self, query: str) -> Table:
-        """Answer of a SPARQL SELECT or ASK over all graphs; the prefixes of ``kgraph.names`` are bound.
+    def query(self, text: str) -> Table | str:
+        """Answer of a SPARQL query over all graphs; the prefixes of ``kgraph.names`` need no declaration.
+
+        Returns:
+            A table for SELECT and ASK, Turtle for CONSTRUCT and DESCRIBE.
 
         Raises:
-            InputError: the query does not parse, or is neither SELECT nor ASK.
+            InputError: the query does not parse.
         """
         ...
 

@@ -15,6 +15,7 @@ from kgraph.triples import Node, Triple, Value
 
 _ILLEGAL_IN_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\]')
 _ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\\x85\u2028\u2029]')
+_BLANK = re.compile(r"_:[A-Za-z0-9]+")
 _LOCAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -50,6 +51,8 @@ def to_ntriples(triples: Iterable[Triple]) -> str:
 
 
 def _full(text: str) -> str:
+    if _BLANK.fullmatch(text):
+        return text
     if _ILLEGAL_IN_IRI.search(text) or ":" not in text:
         raise ValueError(f"not an IRI: {text!r}")
     return f"<{text}>"

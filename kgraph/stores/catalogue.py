@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kgraph.names import schema
+from kgraph.names import RDF_TYPE, schema
 from kgraph.triples import Node, Triple, Value
 from kx.errors import DataMalformed, FileUnreadable
 
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS facts (
 CREATE INDEX IF NOT EXISTS facts_by_value ON facts (predicate, value);
 CREATE INDEX IF NOT EXISTS facts_by_file ON facts (file);
 """
-KEPT = frozenset(map(schema, ("path", "root", "sha256", "detectorVersion", "concept")))
+KEPT = frozenset((RDF_TYPE, *map(schema, ("path", "root", "sha256", "detectorVersion", "concept"))))
 """Properties that the catalogue answers for; any other is looked for in the files."""
 
 Read = Callable[[Path], list[Triple]]

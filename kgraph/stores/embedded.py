@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgraph.stores.sparql import QUERY_PREFIXES, Answer, plain, refused
+from kgraph.names import PREFIXES
+from kgraph.stores.sparql import Answer, plain, refused
 from kgraph.triples import Node, Value
-from kx.errors import DataMalformed, InputError
+from kx.errors import DataMalformed
 from kx.paths import waiting_lock
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class OxigraphEngine:
         self._timeout_s = timeout_s
         self._held: Store | None = None
         self._may_write = False
+        self.is_shared = False
         self.place = f"Oxigraph in {folder}"
 
     def query(self, text: str) -> Answer:
@@ -164,16 +166,31 @@ def _answer(store: Store, text: str) -> Answer:
     from pyoxigraph import QueryBoolean, QuerySolutions
 
     try:
-        found = store.query(text, prefixes=QUERY_PREFIXES, use_default_graph_as_union=True)
+        found = store.query(text, prefixes=PREFIXES, use_default_graph_as_union=True)
         if isinstance(found, QueryBoolean):
             return Answer(truth=bool(found))
         if not isinstance(found, QuerySolutions):
-            raise InputError("only SELECT and ASK give a table", "use kx graph export for triples")
+            triples = tuple((_plain(row.subject), _plain(row.predicate), _plain(row.object)) for row in found)
+            return Answer(rows=triples, is_graph=True)
         columns = tuple(variable.value for variable in found.variables)
         rows = tuple(tuple(None if cell is None else _plain(cell) for cell in solution) for solution in found)
     except SyntaxError as exc:
         raise refused(str(exc.msg)) from exc
     return Answer(columns, rows)
+
+
+def triples_of(text: bytes) -> Answer:
+    """Triples in N-Triples as an answer.
+
+    Raises:
+        SyntaxError: the text is none.
+    """
+    from pyoxigraph import RdfFormat, parse
+
+    rows = (
+        (_plain(row.subject), _plain(row.predicate), _plain(row.object)) for row in parse(text, RdfFormat.N_TRIPLES)
+    )
+    return Answer(rows=tuple(rows), is_graph=True)
 
 
 def _plain(term: NamedNode | BlankNode | Literal | QuotedTriple) -> Value:

@@ -17,12 +17,14 @@ from email.message import Message
 from typing import IO, Any
 from urllib.parse import urlencode
 
+from kgraph.stores.embedded import triples_of
 from kgraph.stores.sparql import Answer, declared, plain, refused
 from kgraph.triples import Node, Value
 from kx.errors import DataMalformed, KxError, StoreUnreachable
 from kx.settings import Settings, credentials
 
-_RESULTS = "application/sparql-results+json"
+_TRIPLES = "application/n-triples"
+_ACCEPTED = f"application/sparql-results+json, {_TRIPLES};q=0.9"
 # How servers are told that patterns outside of GRAPH match in all graphs: Oxigraph's parameter, which others
 # ignore (many match so anyway), then Jena's name for the union.
 _UNIONS: tuple[Mapping[str, str], ...] = (
@@ -44,6 +46,7 @@ class Endpoint:
 
     def __init__(self, query_url: str, update_url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
         self.place = f"SPARQL endpoint {query_url}"
+        self.is_shared = True
         self._query_url = query_url
         self._update_url = update_url
         self._timeout_s = timeout_s
@@ -93,18 +96,18 @@ class Endpoint:
         url = self._query_url
         if parameters:
             url += ("&" if "?" in url else "?") + urlencode(parameters)
-        body = self._send(url, declared(text), "application/sparql-query", writes=False)
+        body, kind = self._send(url, declared(text), "application/sparql-query", writes=False)
         try:
-            return _decode(json.loads(body))
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            return triples_of(body) if kind == _TRIPLES else _decode(json.loads(body))
+        except (ValueError, KeyError, TypeError, AttributeError, SyntaxError) as exc:
             raise self._not_sparql(_first_line(body)) from exc
 
-    def _send(self, url: str, text: str, kind: str, *, writes: bool) -> bytes:
-        headers = {**self._headers, "Content-Type": f"{kind}; charset=utf-8", "Accept": _RESULTS, "User-Agent": "kx"}
+    def _send(self, url: str, text: str, kind: str, *, writes: bool) -> tuple[bytes, str]:
+        headers = {**self._headers, "Content-Type": f"{kind}; charset=utf-8", "Accept": _ACCEPTED, "User-Agent": "kx"}
         request = urllib.request.Request(url, text.encode("utf-8"), headers, method="POST")
         try:
             with self._opener.open(request, timeout=self._timeout_s) as response:
-                return bytes(response.read())
+                return bytes(response.read()), response.headers.get_content_type()
         except urllib.error.HTTPError as exc:
             with exc:
                 raise self._refusal(exc, writes=writes) from exc

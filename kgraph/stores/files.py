@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from kgraph.load import cache_triples, curated_files, load_triples, parse_turtle
 from kgraph.names import CURATED, OBSERVATIONS, PREFIXES
-from kgraph.store import LAYOUT, Change, Table, refuse_curated
+from kgraph.sparql import Table
+from kgraph.store import LAYOUT, Change, refuse_curated
 from kgraph.stores.catalogue import Catalogue, graph_name
 from kgraph.triples import Triple, Value
 from kgraph.turtle import to_turtle
@@ -108,8 +109,8 @@ class FileGraphStore:
                 target.add(triple)
         return dataset
 
-    def select(self, query: str) -> Table:
-        """As ``GraphStore.select``: the files are read into an engine in memory."""
+    def query(self, text: str) -> Table | str:
+        """As ``GraphStore.query``: the files are read into an engine in memory."""
         from kgraph.stores.embedded import MemoryEngine
 
         engine = MemoryEngine()
@@ -119,7 +120,7 @@ class FileGraphStore:
             if name := graph_name(path):
                 with _told_as_ours(path):
                     engine.load(path, name)
-        return engine.query(query).table()
+        return engine.query(text).told()
 
     def close(self) -> None:
         """As ``GraphStore.close``."""

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from kgraph.load import content_key, curated_files, load_triples, parse_turtle
 from kgraph.names import CURATED, PREFIXES, schema
-from kgraph.store import LAYOUT, Change, Table, refuse_curated
+from kgraph.sparql import Table
+from kgraph.store import LAYOUT, Change, refuse_curated
 from kgraph.triples import Node, Triple, Value
-from kgraph.turtle import to_ntriples
+from kgraph.turtle import to_ntriples, to_turtle
 from kx.errors import DataMalformed, InputError, StoreUnreachable
 
 if TYPE_CHECKING:
@@ -38,20 +39,24 @@ _LONGEST_PAUSE_S = 0.2
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows of a SELECT, or the truth of an ASK.
+    """Rows of a SELECT, the truth of an ASK, or the triples of a CONSTRUCT or DESCRIBE.
 
     Attributes:
-        columns: names of the variables; empty for an ASK.
-        rows: a value per column, None where unbound.
-        truth: of an ASK, None for a SELECT.
+        columns: names of the variables; empty for others than a SELECT.
+        rows: a value per column, None where unbound; subject, property and value of each triple.
+        truth: of an ASK, None for all others.
+        is_graph: whether the rows are triples.
     """
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Value | None, ...], ...] = ()
     truth: bool | None = None
+    is_graph: bool = False
 
-    def table(self) -> Table:
-        """The answer as text."""
+    def told(self) -> Table | str:
+        """The answer as a table of texts, or as Turtle."""
+        if self.is_graph:
+            return to_turtle(_triples(self)).strip()
         if self.truth is not None:
             return Table(("answer",), ((str(self.truth).lower(),),))
         rows = tuple(tuple("" if cell is None else str(cell) for cell in row) for row in self.rows)
@@ -59,12 +64,18 @@ class Answer:
 
 
 class Engine(Protocol):
-    """Whatever answers SPARQL; errors are ours."""
+    """Whatever answers SPARQL; errors are ours.
+
+    Attributes:
+        place: what it is and where, in words.
+        is_shared: whether others rely on what it holds, so that asking must not change it.
+    """
 
     place: str
+    is_shared: bool
 
     def query(self, text: str) -> Answer:
-        """Answer of a SELECT or ASK; patterns outside of GRAPH match in every graph.
+        """Answer of a query; patterns outside of GRAPH match in every graph.
 
         Raises:
             InputError: the query is refused.
@@ -223,10 +234,11 @@ class SparqlGraphStore:
                 target.add(triple)
         return dataset
 
-    def select(self, query: str) -> Table:
-        """As ``GraphStore.select``; the store's engine answers, from its copy of the curated knowledge."""
-        self.publish()
-        return self._ask(query).table()
+    def query(self, text: str) -> Table | str:
+        """As ``GraphStore.query``; the store's engine answers, from its copy of the curated knowledge."""
+        if not self._engine.is_shared:
+            self.publish()
+        return self._ask(text).told()
 
     def close(self) -> None:
         """As ``GraphStore.close``."""
@@ -319,18 +331,10 @@ _INTEGERS = frozenset(
 
 def declared(query: str) -> str:
     """A query with the prefixes of ``kgraph.names`` that it uses, on its first line."""
-    used = [f"PREFIX {prefix}: <{iri}>" for prefix, iri in QUERY_PREFIXES.items() if f"{prefix}:" in query]
+    used = [f"PREFIX {prefix}: <{iri}>" for prefix, iri in PREFIXES.items() if f"{prefix}:" in query]
     return " ".join([*used, query])
-
-
-QUERY_PREFIXES = {
-    **PREFIXES,
-    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
-    "owl": "http://www.w3.org/2002/07/owl#",
-}
-"""What a query need not declare."""
 
 
 def refused(reason: str) -> InputError:
     """The error of a query that an engine does not take."""
-    return InputError(f"the query does not parse: {reason}", "it must be a SPARQL 1.1 SELECT or ASK")
+    return InputError(f"the query does not parse: {reason}", "it must be one SPARQL 1.1 query")

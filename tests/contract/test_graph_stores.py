@@ -18,8 +18,9 @@ from kgraph.load import curated_files
 from kgraph.model import Evidence, Observation
 from kgraph.names import CURATED, file_iri, schema
 from kgraph.records import SourceRecord
+from kgraph.sparql import Table
 from kgraph.store import GraphStore, open_store
-from kgraph.triples import Node, Triple
+from kgraph.triples import Node, Triple, TripleIndex
 from kx.errors import DataMalformed, InputError
 from kx.paths import Home
 from kx.settings import Settings
@@ -168,25 +169,30 @@ def test_the_curated_graph_is_not_written(store: GraphStore) -> None:
 
 def test_sparql_is_answered_over_all_graphs(store: GraphStore) -> None:
     store.replace(A, [(A, schema("concept"), Node("urn:kx:concept:exp2-trick")), (A, P, 0.5), (A, Q, "ü")])
-    table = store.select(
+    table = store.query(
         "SELECT ?f ?label ?x ?none { ?f kx:concept ?c . ?c skos:prefLabel ?label . ?f <urn:kx:test:p> ?x }"
     )
+    assert isinstance(table, Table)
     assert table.columns == ("f", "label", "x", "none")
     ((file, label, half, nothing),) = table.rows
     assert (file, half, nothing) == (A, "0.5", "")
     assert label
-    assert store.select("ASK { GRAPH ?g { ?s <urn:kx:test:q> 'ü' } }").rows == (("true",),)
-    assert store.select("ASK { ?s rdf:type owl:Nothing }").rows == (("false",),)
-    counted = store.select("SELECT (COUNT(?s) AS ?n) { ?s a kx:Concept }").rows
-    assert int(counted[0][0]) == len(
-        {s for s, p, o in store.read(CURATED) if p.endswith("type") and o == schema("Concept")}
-    )
+    assert store.query("ASK { GRAPH ?g { ?s <urn:kx:test:q> 'ü' } }") == Table(("answer",), (("true",),))
+    assert store.query("ASK { ?s rdf:type kx:Nothing }") == Table(("answer",), (("false",),))
+    counted = store.query("SELECT (COUNT(?s) AS ?n) { ?s a kx:Concept }")
+    concepts = TripleIndex(store.read(CURATED)).instances(schema("Concept"))
+    assert counted == Table(("n",), ((str(len(concepts)),),))
+    turtle = store.query("CONSTRUCT { ?f kx:concept ?c } { ?f kx:concept ?c }")
+    assert isinstance(turtle, str)
+    assert f"<{A}> kx:concept concept:exp2-trick ." in turtle
 
 
-@pytest.mark.parametrize("query", ["SELECT", "CONSTRUCT { ?s ?p ?o } { ?s ?p ?o }", "SELECT ?x { ?x nope:y 1 }"])
-def test_a_query_that_gives_no_table_is_refused(store: GraphStore, query: str) -> None:
+@pytest.mark.parametrize("query", ["SELECT", "SELECT ?x { ?x nope:y 1 }", "DROP ALL"])
+def test_what_is_no_query_is_refused(store: GraphStore, query: str) -> None:
+    store.replace(A, triples(1))
     with pytest.raises(InputError):
-        store.select(query)
+        store.query(query)
+    assert store.read(A) == triples(1)
 
 
 def test_the_dataset_holds_every_named_graph(store: GraphStore) -> None:
