@@ -6,12 +6,15 @@ from collections.abc import Iterable
 
 from kgraph.facts import Fact, facts
 from kgraph.graph import KnowledgeGraph
-from kgraph.model import Assertion, Concept, Constraint, Evidence, Mapping, Pattern, Primitive
-from kgraph.names import file_iri
+from kgraph.model import Assertion, ChipProfile, Concept, Constraint, Evidence, Mapping, Pattern, Primitive, Quantity
+from kgraph.names import file_iri, skos
 from kgraph.records import SourceRecord, read_source
 from kgraph.triples import TripleIndex
 from retrieval.index import CURATED, Index
 from retrieval.model import Entry
+
+_CYCLE_COUNTS = ("issue-cycles", "latency-cycles")
+"""Figures that only an estimate needs: fifty for each chip, which would drown those that people ask for."""
 
 
 def synchronize(graph: KnowledgeGraph, index: Index) -> bool:
@@ -38,19 +41,28 @@ def synchronize(graph: KnowledgeGraph, index: Index) -> bool:
 
 
 def curated_entries(graph: KnowledgeGraph) -> list[Entry]:
-    """Entries of the curated knowledge: concepts, primitives, mappings, constraints, facts, patterns, assertions."""
+    """Entries of the curated knowledge.
+
+    Concepts, primitives, mappings, constraints, facts, patterns, assertions and chips; a chip's figures are told by
+    its entry.
+    """
+    index = graph.reader.index
     shown_by: dict[str, list[str]] = {}
     for primitive in graph.primitives("cuda"):
         for slug in primitive.concepts:
             shown_by.setdefault(slug, []).append(primitive.label)
     return [
-        *(_concept_entry(concept, shown_by.get(concept.slug, [])) for concept in graph.concepts()),
+        *(
+            _concept_entry(concept, index.texts(concept.iri, skos("altLabel")), shown_by.get(concept.slug, []))
+            for concept in graph.concepts()
+        ),
         *map(_primitive_entry, graph.primitives()),
         *map(_mapping_entry, graph.mappings()),
         *map(_constraint_entry, graph.constraints()),
         *map(_fact_entry, facts(graph)),
         *map(_pattern_entry, graph.patterns()),
         *map(_assertion_entry, graph.assertions()),
+        *map(_chip_entry, graph.chips()),
     ]
 
 
@@ -77,25 +89,16 @@ def source_entries(graph: KnowledgeGraph, record: SourceRecord) -> list[Entry]:
     return [*kernels, *seen]
 
 
-def _concept_entry(concept: Concept, shown_by: list[str]) -> Entry:
-    text = _sentences(
-        concept.definition,
-        _listing("Shown by", shown_by),
-        _listing("Serves", concept.kernel_classes),
-        _listing("Relieves", concept.bottlenecks),
-        _listing("Requires", concept.requires),
-        _listing("Enables", concept.enables),
-        _listing("Conflicts with", concept.conflicts),
-    )
-    return Entry(concept.iri, "concept", f"{concept.label} ({concept.slug})", text, CURATED, (concept.slug,))
+def _concept_entry(concept: Concept, names: tuple[str, ...], shown_by: list[str]) -> Entry:
+    text = _sentences(concept.definition, _listing("Shown by", shown_by))
+    title = f"{concept.label} ({concept.slug})"
+    return Entry(concept.iri, "concept", title, text, CURATED, (concept.slug,), names)
 
 
 def _primitive_entry(primitive: Primitive) -> Entry:
-    text = _sentences(
-        primitive.definition, _listing("Spelled", primitive.tokens), _listing("Realizes", primitive.concepts)
-    )
+    text = _sentences(primitive.definition)
     title = f"{primitive.label} ({primitive.platform})"
-    return Entry(primitive.iri, "primitive", title, text, CURATED, primitive.concepts)
+    return Entry(primitive.iri, "primitive", title, text, CURATED, primitive.concepts, primitive.tokens)
 
 
 def _mapping_entry(mapping: Mapping) -> Entry:
@@ -107,31 +110,25 @@ def _mapping_entry(mapping: Mapping) -> Entry:
         mapping.advice,
         mapping.rationale,
         f"Pitfall: {mapping.pitfall}" if mapping.pitfall else "",
-        _listing("Limits", [constraint.label for constraint in mapping.constraints]),
+        mapping.origin.definition,
     )
-    return Entry(mapping.iri, "mapping", title, text, CURATED, mapping.origin.concepts)
+    return Entry(mapping.iri, "mapping", title, text, CURATED, mapping.origin.concepts, mapping.origin.tokens)
 
 
 def _constraint_entry(constraint: Constraint) -> Entry:
     text = _sentences(
-        f"{constraint.quantity} {constraint.comparison} {constraint.value:g} {constraint.unit} on {constraint.scope}",
-        _listing("Source", [source.title for source in constraint.sources]),
+        f"{constraint.quantity} {constraint.comparison} {constraint.value:g} {constraint.unit} on {constraint.scope}"
     )
-    return Entry(constraint.iri, "constraint", constraint.label, text, CURATED)
+    return Entry(constraint.iri, "constraint", constraint.label, text, CURATED, names=(_words(constraint.quantity),))
 
 
 def _fact_entry(fact: Fact) -> Entry:
-    text = _sentences(
-        fact.advice,
-        f"Holds for {fact.scope}",
-        f"Trust: {fact.basis}",
-        _listing("Source", [source.title for source in fact.sources]),
-    )
+    text = _sentences(fact.advice, f"Holds for {fact.scope}")
     return Entry(fact.iri, "fact", fact.statement, text, CURATED)
 
 
 def _pattern_entry(pattern: Pattern) -> Entry:
-    text = _sentences(pattern.problem, pattern.text, pattern.requirement, _listing("Concepts", pattern.concepts))
+    text = _sentences(pattern.problem, pattern.text, pattern.requirement)
     return Entry(pattern.iri, "pattern", pattern.label, text, CURATED, pattern.concepts)
 
 
@@ -142,6 +139,23 @@ def _assertion_entry(assertion: Assertion) -> Entry:
         _listing("Kept by", assertion.tasks or assertion.kernel_classes),
     )
     return Entry(assertion.iri, "assertion", assertion.label, text, CURATED, assertion.concepts)
+
+
+def _chip_entry(chip: ChipProfile) -> Entry:
+    told = [figure for figure in chip.quantities.values() if not figure.name.startswith(_CYCLE_COUNTS)]
+    text = _sentences(_listing("GPU figures", map(_figure, told)))
+    return Entry(chip.iri, "chip", chip.label, text, CURATED, names=(_words(chip.slug), chip.family))
+
+
+def _figure(quantity: Quantity) -> str:
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if quantity.unit == "B" and quantity.value >= size:
+            return f"{_words(quantity.name)} {quantity.value / size:g} {unit}"
+    return f"{_words(quantity.name)} {quantity.value:g} {quantity.unit}"
+
+
+def _words(slug: str) -> str:
+    return slug.replace("-", " ")
 
 
 def _kernel_entry(record: SourceRecord, number: int, evidence: list[Evidence], primitives: list[str]) -> Entry:

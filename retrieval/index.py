@@ -26,7 +26,7 @@ from retrieval.exact import ExactSearch
 from retrieval.model import Embedder, Entry, EntryKind, VectorStore
 
 CURATED = "curated"
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _EMBED_BATCH = 128
 EXACT_LIMIT = 20_000
 """Entries up to which vectors are compared one by one, in memory: docs/retrieval.md has the measurements."""
@@ -46,7 +46,8 @@ CREATE TABLE IF NOT EXISTS entries (
     kind TEXT NOT NULL,
     title TEXT NOT NULL,
     text TEXT NOT NULL,
-    concepts TEXT NOT NULL
+    concepts TEXT NOT NULL,
+    names TEXT NOT NULL DEFAULT '[]'
 );
 CREATE TABLE IF NOT EXISTS vectors (
     model TEXT NOT NULL,
@@ -72,8 +73,8 @@ Vector = npt.NDArray[np.float32]
 
 
 def embedded_text(entry: Entry) -> str:
-    """What is embedded and searched for words: the title, then the text."""
-    return f"{entry.title}. {entry.text}" if entry.text else entry.title
+    """What is embedded: the title, then the names, then the text."""
+    return ". ".join(part for part in (entry.title, ", ".join(entry.names), entry.text) if part)
 
 
 class Index:
@@ -285,7 +286,7 @@ class Index:
     def _select(self, tail: str, parameters: tuple[str, ...]) -> list[Entry]:
         with self._reading() as database:
             rows = database.execute(
-                f"SELECT id, kind, title, text, source, concepts FROM entries {tail}", parameters
+                f"SELECT id, kind, title, text, source, concepts, names FROM entries {tail}", parameters
             ).fetchall()
         return [_entry_from_row(row) for row in rows]
 
@@ -403,11 +404,27 @@ def _open_chroma(folder: Path, model: str) -> ClosableStore:
 
 def _prepare(database: sqlite3.Connection, folder: Path) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version not in (0, _SCHEMA_VERSION):
+    if version == 1:
+        _add_names(database)
+    elif version not in (0, _SCHEMA_VERSION):
         raise DataMalformed(
             f"the index in {folder} has layout {version}, this kx knows {_SCHEMA_VERSION}", _rebuild_hint(folder)
         )
     database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
+
+
+def _add_names(database: sqlite3.Connection) -> None:
+    """From layout 1, whose entries had no names; every source is read again from the graph."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        if database.execute("PRAGMA user_version").fetchone() == (1,):
+            database.execute("ALTER TABLE entries ADD COLUMN names TEXT NOT NULL DEFAULT '[]'")
+            database.execute("UPDATE sources SET digest = '', version = ''")
+            database.execute("PRAGMA user_version = 2")
+    except BaseException:
+        database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
 
 
 def _rebuild_hint(folder: Path) -> str:
@@ -425,9 +442,10 @@ def _write_source(
     )
     try:
         database.executemany(
-            "INSERT INTO entries (id, source, position, kind, title, text, concepts) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO entries (id, source, position, kind, title, text, concepts, names) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (entry.id, source, position, entry.kind, entry.title, entry.text, json.dumps(entry.concepts))
+                (entry.id, source, position, entry.kind, entry.title, entry.text, *_listed(entry))
                 for position, entry in enumerate(entries)
             ],
         )
@@ -435,9 +453,13 @@ def _write_source(
         raise ValueError(f"an entry id of {source} is used twice") from exc
 
 
-def _entry_from_row(row: tuple[str, EntryKind, str, str, str, str]) -> Entry:
-    iri, kind, title, text, source, concepts = row
-    return Entry(iri, kind, title, text, source, tuple(json.loads(concepts)))
+def _listed(entry: Entry) -> tuple[str, str]:
+    return json.dumps(entry.concepts), json.dumps(entry.names, ensure_ascii=False)
+
+
+def _entry_from_row(row: tuple[str, EntryKind, str, str, str, str, str]) -> Entry:
+    iri, kind, title, text, source, concepts, names = row
+    return Entry(iri, kind, title, text, source, tuple(json.loads(concepts)), tuple(json.loads(names)))
 
 
 def _text_digest(text: str) -> str:
@@ -445,5 +467,5 @@ def _text_digest(text: str) -> str:
 
 
 def _digest(entries: Sequence[Entry]) -> str:
-    rows = [[entry.id, entry.kind, entry.title, entry.text, list(entry.concepts)] for entry in entries]
+    rows = [[entry.id, entry.kind, entry.title, entry.text, entry.concepts, entry.names] for entry in entries]
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()

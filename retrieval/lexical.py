@@ -1,59 +1,50 @@
-"""BM25 over texts in which code identifiers matter as a whole and by their parts."""
+"""BM25 over entries in which names, titles and texts count differently and misspelt identifiers are understood."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-# A word may hold dots, double colons and hyphens between its parts: cp.async, cute::copy, block-scan.
-_WORD = re.compile(r"[A-Za-z0-9_]+(?:(?:\.|::|-)[A-Za-z0-9_]+)*")
-_SEPARATORS = re.compile(r"[._:\-]+")
-_CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+import numpy as np
+import numpy.typing as npt
+
+from retrieval.spelling import SHORTEST, SpellingIndex
+from retrieval.words import FUNCTION_WORDS, code_terms, stem
+
 _TELLING_SHARE = 0.3
-_PLAIN_ENGLISH = re.compile(r"[a-z]+")
 
 
-def code_terms(text: str) -> list[str]:
-    """Split ``text`` into search terms as one splits code.
+@dataclass(frozen=True)
+class LexicalWeights:
+    """How fields count; values and how they were found: docs/retrieval.md.
 
-    An identifier yields itself in lower case and its parts: ``simd_shuffle_xor`` yields
-    ``simd_shuffle_xor``, ``simd``, ``shuffle``, ``xor``; ``cp.async`` yields ``cp.async``, ``cp``,
-    ``async``; ``threadsPerGrid`` yields ``threadspergrid``, ``thread``, ``per``, ``grid``. Parts and
-    plain words lose a plural s, so that "shuffles" meets "shuffle".
+    Attributes:
+        title, names, text: what an occurrence in the field counts.
+        saturation: k1 of BM25: the larger, the more a second occurrence adds.
+        length: b of BM25 in names and text: 1 divides by the field's length over its mean, 0 not at all.
+        title_length: the same in the title.
+        misspelling: exponent of the likeness by which a term that is read for a misspelt one counts.
     """
-    terms: list[str] = []
-    for word in _WORD.findall(text):
-        whole = word.lower()
-        parts = [piece for part in _SEPARATORS.split(word) if part for piece in _split_camel(part)]
-        if parts != [whole]:
-            terms.append(whole)
-        terms.extend(_singular(part) for part in parts)
-    return terms
+
+    title: float = 2.0
+    names: float = 1.5
+    text: float = 1.0
+    saturation: float = 1.2
+    length: float = 0.5
+    title_length: float = 0.3
+    misspelling: float = 2.0
 
 
-def is_identifier(term: str) -> bool:
-    """Whether a term of `code_terms` is a compound name rather than a plain word."""
-    return _PLAIN_ENGLISH.fullmatch(term) is None and not term.isdigit()
+@dataclass(frozen=True)
+class Document:
+    """What is searched of one entry: its title, the names by which people ask for it, and its text."""
 
-
-def _split_camel(part: str) -> list[str]:
-    pieces = _CAMEL.findall(part)
-    # float4, m16n8k16: letters mixed with digits are names of their own, not words to be cut up.
-    if any(piece.isdigit() for piece in pieces):
-        return [part.lower()]
-    return [piece.lower() for piece in pieces]
-
-
-def _singular(term: str) -> str:
-    # batches, matches, branches; but caches, whose singular ends in e.
-    if term.endswith("ches") and not term.endswith("aches"):
-        return term[:-2]
-    if len(term) > 3 and term.endswith("s") and not term.endswith(("ss", "us", "is")):
-        return term[:-1]
-    return term
+    title: str
+    names: tuple[str, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,9 +53,8 @@ class LexicalMatch:
 
     Attributes:
         position: index of the document as given to `LexicalIndex`.
-        score: BM25 score, above 0.
-        terms: the query's terms that made the score, the most telling first; words that say next to
-            nothing ("of", "a") are left out.
+        score: share of the most that a document could get for the question's terms, above 0 and below 1.
+        terms: the terms that made the score, the most telling first; of a misspelt one, what it was read as.
     """
 
     position: int
@@ -72,58 +62,114 @@ class LexicalMatch:
     terms: tuple[str, ...]
 
 
-def _telling(gains: list[tuple[float, str]]) -> tuple[str, ...]:
-    ordered = sorted(gains)
-    least = ordered[0][0] * _TELLING_SHARE
-    return tuple(term for gain, term in ordered if gain <= least)
+@dataclass(frozen=True)
+class _Postings:
+    positions: npt.NDArray[np.int64]
+    frequencies: npt.NDArray[np.float64]
 
 
 class LexicalIndex:
-    """Okapi BM25 with the usual constants.
+    """BM25 with weighted fields.
 
-    ``score = sum over terms of idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean))``,
-    ``idf(t) = ln(1 + (n - df + 0.5) / (df + 0.5))``. Source: Robertson and Zaragoza, The
-    Probabilistic Relevance Framework: BM25 and Beyond, 2009; k1 = 1.2 and b = 0.75 as there.
+    ``frequency(t) = sum over fields of weight * occurrences / (1 - b + b * length / mean length)``, and a document
+    scores ``sum over terms of idf(t) * frequency * (k1 + 1) / (frequency + k1)``,
+    ``idf(t) = ln(1 + (n - df + 0.5) / (df + 0.5))``. Source: Robertson and Zaragoza, The Probabilistic Relevance
+    Framework: BM25 and Beyond, 2009, section 3.6. The score is divided by what a document of endless occurrences of
+    every term would get, so that it compares across questions.
 
     Args:
-        texts: the documents.
+        documents: what is searched.
+        weights: of the fields.
     """
 
-    K1 = 1.2
-    B = 0.75
+    def __init__(self, documents: Sequence[Document], weights: LexicalWeights | None = None) -> None:
+        self._weights = weights or LexicalWeights()
+        self._count = len(documents)
+        fields = (
+            (self._weights.title, self._weights.title_length, [document.title for document in documents]),
+            (self._weights.names, self._weights.length, ["\n".join(document.names) for document in documents]),
+            (self._weights.text, self._weights.length, [document.text for document in documents]),
+        )
+        frequencies: dict[str, dict[int, float]] = defaultdict(dict)
+        self._written: dict[str, str] = {}
+        for weight, length, texts in fields:
+            self._add_field(frequencies, weight, length, texts)
+        self._postings = {
+            term: _Postings(np.array(sorted(found)), np.array([found[position] for position in sorted(found)]))
+            for term, found in frequencies.items()
+        }
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._postings: dict[str, list[tuple[int, int]]] = {}
-        self._lengths: list[int] = []
-        for position, text in enumerate(texts):
-            counts = Counter(code_terms(text))
-            self._lengths.append(sum(counts.values()))
+    def _add_field(
+        self, frequencies: dict[str, dict[int, float]], weight: float, length: float, texts: Sequence[str]
+    ) -> None:
+        counted = []
+        for text in texts:
+            terms = code_terms(text)
+            stems = list(map(stem, terms))
+            for stemmed, term in zip(stems, terms, strict=True):
+                self._written.setdefault(stemmed, term)
+            counted.append(Counter(stems))
+        lengths = [counts.total() for counts in counted]
+        filled = sum(map(bool, lengths))
+        mean = sum(lengths) / filled if filled else 1.0
+        for position, counts in enumerate(counted):
+            share = weight / (1 - length + length * lengths[position] / mean)
             for term, count in counts.items():
-                self._postings.setdefault(term, []).append((position, count))
-        self._mean_length = sum(self._lengths) / len(self._lengths) if self._lengths else 0.0
+                row = frequencies[term]
+                row[position] = row.get(position, 0.0) + count * share
 
-    def search(self, query: str, count: int) -> list[LexicalMatch]:
-        """Up to ``count`` documents that share a term with ``query``, best first; ties by position."""
-        scores: dict[int, float] = {}
-        matched: dict[int, list[tuple[float, str]]] = {}
-        for term in dict.fromkeys(code_terms(query)):
-            for position, gain in self._gains(term):
-                scores[position] = scores.get(position, 0.0) + gain
-                matched.setdefault(position, []).append((-gain, term))
-        ranked = sorted(scores, key=lambda position: (-scores[position], position))[:count]
-        return [LexicalMatch(position, scores[position], _telling(matched[position])) for position in ranked]
-
-    def _gains(self, term: str) -> list[tuple[int, float]]:
-        postings = self._postings.get(term, [])
-        frequency = len(postings)
-        idf = math.log(1 + (len(self._lengths) - frequency + 0.5) / (frequency + 0.5))
+    def search(self, question: str, count: int) -> list[LexicalMatch]:
+        """Up to ``count`` documents that share a term with ``question``, best first; ties by position."""
+        wanted = self.read(question)
+        scores = self.scores(wanted)
         return [
-            (
-                position,
-                idf
-                * count
-                * (self.K1 + 1)
-                / (count + self.K1 * (1 - self.B + self.B * self._lengths[position] / self._mean_length)),
-            )
-            for position, count in postings
+            LexicalMatch(int(position), float(scores[position]), self.telling_terms(wanted, int(position)))
+            for position in np.argsort(-scores, kind="stable")[:count]
+            if scores[position] > 0
         ]
+
+    def read(self, question: str) -> dict[str, float]:
+        """What to look for, with weights; a term that no document holds is read as those that it may mean."""
+        terms = dict.fromkeys(code_terms(question))
+        telling = [term for term in terms if term not in FUNCTION_WORDS] or list(terms)
+        wanted: dict[str, float] = {}
+        for term in map(stem, telling):
+            if term in self._postings:
+                wanted[term] = 1.0
+            elif len(term) >= SHORTEST and not term.isdigit():
+                for near, likeness in self._spelling.near(term):
+                    wanted[near] = max(wanted.get(near, 0.0), likeness**self._weights.misspelling)
+        return wanted
+
+    def scores(self, wanted: Mapping[str, float]) -> npt.NDArray[np.float64]:
+        """Score of every document for what `read` gave, shape [n], 0 to 1."""
+        scores = np.zeros(self._count)
+        most = sum(weight * self._idf(term) for term, weight in wanted.items()) * (self._weights.saturation + 1)
+        for term, weight in wanted.items():
+            postings = self._postings[term]
+            scores[postings.positions] += weight * self._gains(term, postings.frequencies)
+        return scores / most if most else scores
+
+    def telling_terms(self, wanted: Mapping[str, float], position: int) -> tuple[str, ...]:
+        """The terms of ``wanted`` that make a document's score; those that say next to nothing are left out."""
+        gains = []
+        for term, weight in wanted.items():
+            postings = self._postings[term]
+            place = int(np.searchsorted(postings.positions, position))
+            if place < len(postings.positions) and postings.positions[place] == position:
+                gain = weight * float(self._gains(term, postings.frequencies[place : place + 1])[0])
+                gains.append((-gain, self._written[term]))
+        gains.sort()
+        return tuple(term for gain, term in gains if gain <= gains[0][0] * _TELLING_SHARE)
+
+    @cached_property
+    def _spelling(self) -> SpellingIndex:
+        return SpellingIndex(self._postings)
+
+    def _idf(self, term: str) -> float:
+        frequency = len(self._postings[term].positions)
+        return math.log(1 + (self._count - frequency + 0.5) / (frequency + 0.5))
+
+    def _gains(self, term: str, frequencies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        saturation = self._weights.saturation
+        return self._idf(term) * frequencies * (saturation + 1) / (frequencies + saturation)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kgraph.model import Assertion, Constraint, Evidence, Mapping, Observation, Pattern
 
 EntryKind = Literal[
-    "concept", "primitive", "mapping", "constraint", "fact", "pattern", "assertion", "kernel", "evidence"
+    "concept", "primitive", "mapping", "constraint", "fact", "pattern", "assertion", "chip", "kernel", "evidence"
 ]
 
 
@@ -23,9 +23,10 @@ class Entry:
         id: IRI of the graph node it stands for.
         kind: the node's class.
         title: one line.
-        text: what is embedded and shown.
+        text: what is embedded with title and names, and shown.
         source: owner of the entry: ``curated`` or the ingested source's IRI; replaced as one.
         concepts: slugs it is linked to.
+        names: spellings by which people ask for it.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Entry:
     text: str
     source: str
     concepts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,58 +2,67 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from kgraph.graph import KnowledgeGraph
-from retrieval.index import Index, embedded_text
-from retrieval.lexical import LexicalIndex, LexicalMatch, is_identifier
+from retrieval.edges import Edge, collect_edges
+from retrieval.index import Index
+from retrieval.lexical import Document, LexicalIndex, LexicalWeights
 from retrieval.model import Entry, Hit
+from retrieval.words import is_identifier
+
+Scores = npt.NDArray[np.float64]
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
 class FusionWeights:
-    """How much each ranking counts.
+    """How much each ranking counts; how the values were found: docs/retrieval.md.
 
-    The fused score of an entry is ``sum of weight / (smoothing + rank)`` over the rankings that hold
-    it, rank 1 first: reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009).
+    The score of an entry is ``dense * cosine + lexical * share + prior of its kind``; then what the edges bring is
+    added, and entries that are alike are spread.
 
     Attributes:
-        dense, lexical, graph: weight of each ranking.
-        smoothing: the larger, the less the first ranks stand out.
-        depth: entries taken from the dense and the lexical ranking.
-        seeds: best entries of those two from which the graph is walked.
-        step_decay: share of an entry's weight that one step along an edge carries on.
-        repeat_decay: factor for each hit of the same kind and concept that is already listed, so that
-            ten sightings of one concept do not crowd out what else is known.
-        kind_decay: the same for each hit of the same kind, whatever its concept: an answer wants the
-            concept, the mapping, the pattern and a sighting rather than six primitives.
+        dense: weight of the cosine similarity of the embeddings.
+        lexical: weight of the share of the question's words that the entry holds (`LexicalIndex`).
+        graph: factor on the shares of `retrieval.edges.STEPS`.
+        depth: entries taken from the vector store; the others count as similar as the last of them.
+        seeds: best entries from which the graph is walked; what one passes on grows with how far it is above
+            the last of them, from 0 to 1.
+        repeat: taken off for each entry of the same group that is listed before.
+        priors: added to the entries of a kind.
+        words: weights inside the lexical ranking.
     """
 
     dense: float = 1.0
-    lexical: float = 0.8
+    lexical: float = 1.5
     graph: float = 1.0
-    smoothing: float = 30.0
-    depth: int = 60
-    seeds: int = 8
-    step_decay: float = 0.5
-    repeat_decay: float = 0.85
-    kind_decay: float = 0.92
+    depth: int = 200
+    seeds: int = 40
+    repeat: float = 0.15
+    priors: Mapping[str, float] = field(default_factory=lambda: {"primitive": -0.05, "fact": 0.03})
+    words: LexicalWeights = field(default_factory=LexicalWeights)
+
+
+_SPREAD_DEPTH = 5
+"""How many times more entries than asked for are considered when alike ones are spread."""
 
 
 @dataclass(frozen=True)
-class Edge:
-    """A step in the graph: the other node and what links it, in words."""
+class _Arrival:
+    """What the edges bring an entry: in all, and by which edge most."""
 
-    node: str
-    words: str
-
-
-@dataclass
-class _Candidate:
-    score: float = 0.0
-    reasons: list[str] = field(default_factory=list)
+    energy: float
+    strongest: float
+    origin: int
+    edge: Edge
 
 
 class Retriever:
@@ -69,9 +78,12 @@ class Retriever:
         self._index = index
         self._weights = weights or FusionWeights()
         self._entries = index.entries()
-        self._by_id = {entry.id: entry for entry in self._entries}
-        self._lexical = LexicalIndex([f"{entry.title}\n{embedded_text(entry)}" for entry in self._entries])
-        self._edges = _collect_edges(graph, self._entries)
+        self._position = {entry.id: position for position, entry in enumerate(self._entries)}
+        documents = [Document(entry.title, entry.names, entry.text) for entry in self._entries]
+        self._lexical = LexicalIndex(documents, self._weights.words)
+        self._edges = collect_edges(graph, self._entries)
+        self._groups = _groups(graph, self._entries)
+        self._priors = np.array([self._weights.priors.get(entry.kind, 0.0) for entry in self._entries])
 
     def query(self, text: str, limit: int = 10) -> list[Hit]:
         """The entries that answer ``text`` best, best first; ties by id.
@@ -84,119 +96,103 @@ class Retriever:
             ModelMissing: the embedding model is absent or not the expected one.
             DataMalformed: the index cannot be used.
         """
+        if not self._entries:
+            return []
         weights = self._weights
-        candidates: dict[str, _Candidate] = defaultdict(_Candidate)
-        dense = [pair for pair in self._index.nearest(text, weights.depth) if pair[0] in self._by_id]
-        for rank, (iri, similarity) in enumerate(dense, start=1):
-            _add(candidates[iri], weights.dense / (weights.smoothing + rank), f"dense {similarity:.2f}")
-        for rank, match in enumerate(self._lexical.search(text, weights.depth), start=1):
-            candidate = candidates[self._entries[match.position].id]
-            _add(candidate, weights.lexical / (weights.smoothing + rank), _words_found(match))
-        seeds = sorted(candidates, key=lambda iri: (-candidates[iri].score, iri))[: weights.seeds]
-        reached = self._walk({iri: candidates[iri].score for iri in seeds})
-        ranked = sorted(reached, key=lambda iri: (-reached[iri][0], iri))
-        for rank, iri in enumerate(ranked, start=1):
-            _add(candidates[iri], weights.graph / (weights.smoothing + rank), reached[iri][1])
-        return self._spread(candidates, limit)
+        dense = self._similarities(text)
+        wanted = self._lexical.read(text)
+        lexical = self._lexical.scores(wanted)
+        scores = weights.dense * dense + weights.lexical * lexical + self._priors
+        arrivals = self._walk(scores)
+        for position, arrival in arrivals.items():
+            scores[position] += weights.graph * arrival.energy
+        return [
+            Hit(self._entries[position], round(score, 6), self._reasons(position, dense, wanted, arrivals))
+            for position, score in self._spread(scores, limit)
+        ]
 
-    def _walk(self, seeds: dict[str, float]) -> dict[str, tuple[float, str]]:
-        """Activation and the strongest reason of every entry within two steps of the seeds."""
-        activation: dict[str, float] = defaultdict(float)
-        strongest: dict[str, tuple[float, str]] = {}
-        frontier = dict(seeds)
-        for _ in range(2):
-            arriving: dict[str, float] = defaultdict(float)
-            for origin, energy in frontier.items():
-                edges = self._edges.get(origin, [])
-                for edge in edges:
-                    # Divided among the edges: a node linked with everything says little about each.
-                    share = energy * self._weights.step_decay / len(edges) ** 0.5
-                    arriving[edge.node] += share
-                    if share > strongest.get(edge.node, (0.0, ""))[0]:
-                        strongest[edge.node] = (share, f"{edge.words} {self._by_id[origin].title}")
-            for node, energy in arriving.items():
-                activation[node] += energy
-            frontier = dict(arriving)
-        return {node: (energy, strongest[node][1]) for node, energy in activation.items()}
+    def _similarities(self, text: str) -> Scores:
+        """Cosine similarity of every entry, shape [n]; that of the last one found where the store was not asked."""
+        found = {
+            self._position[iri]: similarity
+            for iri, similarity in self._index.nearest(text, self._weights.depth)
+            if iri in self._position
+        }
+        similarities = np.full(len(self._entries), min(found.values(), default=0.0))
+        similarities[list(found)] = list(found.values())
+        return similarities
 
-    def _spread(self, candidates: dict[str, _Candidate], limit: int) -> list[Hit]:
-        remaining = dict(candidates)
-        alike: Counter[tuple[str, str]] = Counter()
-        kinds: Counter[str] = Counter()
-        hits: list[Hit] = []
+    def _walk(self, scores: Scores) -> dict[int, _Arrival]:
+        """What one step along the edges from the best entries brings."""
+        seeds = self._ordered(scores)[: self._weights.seeds]
+        least, best = scores[seeds[-1]], scores[seeds[0]]
+        arrivals: dict[int, _Arrival] = {}
+        if best <= least:
+            return arrivals
+        for origin in seeds:
+            energy = float((scores[origin] - least) / (best - least))
+            for edge in self._edges.get(self._entries[origin].id, ()):
+                position, share = self._position[edge.node], energy * edge.share
+                known = arrivals.get(position)
+                if share <= 0:
+                    continue
+                if known is None:
+                    arrivals[position] = _Arrival(share, share, origin, edge)
+                elif share > known.strongest:
+                    arrivals[position] = _Arrival(known.energy + share, share, origin, edge)
+                else:
+                    arrivals[position] = _Arrival(known.energy + share, known.strongest, known.origin, known.edge)
+        return arrivals
 
-        def discounted(iri: str) -> float:
-            entry = self._by_id[iri]
-            repeats = self._weights.repeat_decay ** alike[_group(entry)] * self._weights.kind_decay ** kinds[entry.kind]
-            return remaining[iri].score * repeats
+    def _ordered(self, scores: Scores) -> list[int]:
+        """Positions, best first; ties by id."""
+        order: list[int] = np.argsort(-scores, kind="stable").tolist()
+        return sorted(order, key=lambda position: (-scores[position], self._entries[position].id))
 
-        while remaining and len(hits) < limit:
-            best = min(remaining, key=lambda iri: (-discounted(iri), iri))
-            entry = self._by_id[best]
-            hits.append(Hit(entry, round(discounted(best), 6), "; ".join(remaining[best].reasons)))
-            alike[_group(entry)] += 1
-            kinds[entry.kind] += 1
-            del remaining[best]
-        return hits
+    def _spread(self, scores: Scores, limit: int) -> list[tuple[int, float]]:
+        """The best entries with their scores, each further one of a group a step lower."""
+        remaining = self._ordered(scores)[: limit * _SPREAD_DEPTH]
+        listed: Counter[str] = Counter()
 
+        def lowered(position: int) -> float:
+            return float(scores[position]) - self._weights.repeat * listed[self._groups[position]]
 
-def _add(candidate: _Candidate, score: float, reason: str) -> None:
-    candidate.score += score
-    candidate.reasons.append(reason)
+        chosen: list[tuple[int, float]] = []
+        while remaining and len(chosen) < limit:
+            best = max(remaining, key=lowered)
+            chosen.append((best, lowered(best)))
+            listed[self._groups[best]] += 1
+            remaining.remove(best)
+        return chosen
 
-
-def _group(entry: Entry) -> tuple[str, str]:
-    # Concepts and mappings stand for themselves; sightings of one concept are alike.
-    return entry.kind, entry.concepts[0] if entry.concepts else ""
-
-
-def _words_found(match: LexicalMatch) -> str:
-    identifiers = [term for term in match.terms if is_identifier(term)]
-    if identifiers:
-        return f"identifier {', '.join(identifiers[:3])}"
-    return f"words {', '.join(match.terms[:3])}"
-
-
-def _collect_edges(graph: KnowledgeGraph, entries: list[Entry]) -> dict[str, list[Edge]]:
-    """Edges in both directions between entries, by node."""
-    present = {entry.id for entry in entries}
-    edges: dict[str, list[Edge]] = defaultdict(list)
-    for one, other, there, back in _links(graph, entries):
-        if one in present and other in present and one != other:
-            edges[one].append(Edge(other, there))
-            edges[other].append(Edge(one, back))
-    return edges
+    def _reasons(
+        self, position: int, dense: Scores, wanted: Mapping[str, float], arrivals: Mapping[int, _Arrival]
+    ) -> str:
+        reasons = [f"dense {dense[position]:.2f}"]
+        if terms := self._lexical.telling_terms(wanted, position):
+            identifiers = [term for term in terms if is_identifier(term)]
+            named = f"identifier {', '.join(identifiers[:3])}" if identifiers else f"words {', '.join(terms[:3])}"
+            reasons.append(named)
+        if arrival := arrivals.get(position):
+            reasons.append(f"{arrival.edge.words} {self._entries[arrival.origin].title}")
+        return "; ".join(reasons)
 
 
-def _links(graph: KnowledgeGraph, entries: Iterable[Entry]) -> Iterator[tuple[str, str, str, str]]:
-    """Pairs of nodes, with what the second is to the first and the first to the second, in words."""
-    iri_of = {concept.slug: concept.iri for concept in graph.concepts()}
-    for entry in entries:
-        for slug in entry.concepts:
-            if slug in iri_of:
-                yield entry.id, iri_of[slug], f"concept of {entry.kind}", f"{entry.kind} of concept"
-    for concept in graph.concepts():
-        # A slug that no concept has is for validation to report, not for a query to fail on.
-        for other in concept.requires:
-            if other in iri_of:
-                yield concept.iri, iri_of[other], "required by", "requires"
-        for other in concept.enables:
-            if other in iri_of:
-                yield concept.iri, iri_of[other], "enabled by", "enables"
-    yield from _pattern_links(graph)
-    for mapping in graph.mappings():
-        yield mapping.iri, mapping.origin.iri, "origin of", "mapping of"
-        if mapping.target is not None:
-            yield mapping.iri, mapping.target.iri, "target of", "mapping to"
-        for constraint in mapping.constraints:
-            yield mapping.iri, constraint.iri, "limit of", "limited by"
-        if mapping.corrected_by:
-            yield mapping.iri, mapping.corrected_by, "corrects", "corrected by"
+def _groups(graph: KnowledgeGraph, entries: list[Entry]) -> list[str]:
+    """For each entry what it is one of several of.
 
+    A mapping and its CUDA primitive stand for the primitive, chips for their generation, sightings for the concept;
+    limits, facts and properties whose titles differ by numbers only are alike.
+    """
+    origins = {mapping.iri: mapping.origin.iri for mapping in graph.mappings()}
 
-def _pattern_links(graph: KnowledgeGraph) -> Iterator[tuple[str, str, str, str]]:
-    for pattern in graph.patterns():
-        for iri in pattern.shown_by:
-            yield pattern.iri, iri, "shows faults of", "checked by"
-        for constraint in pattern.constraints:
-            yield pattern.iri, constraint.iri, "limit of", "limited by"
+    def group(entry: Entry) -> str:
+        if entry.kind == "chip":
+            return f"chip {re.split(r'[ ,]', entry.title)[0]}"
+        if entry.kind in ("constraint", "fact", "assertion"):
+            return _NUMBER.sub("#", entry.title)
+        if entry.kind in ("kernel", "evidence"):
+            return f"{entry.kind} {entry.concepts[0] if entry.concepts else ''}"
+        return origins.get(entry.id, entry.id)
+
+    return [group(entry) for entry in entries]

@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from retrieval.lexical import code_terms
 from retrieval.model import Entry
+from retrieval.words import code_terms
 
 
 class HashingEmbedder:

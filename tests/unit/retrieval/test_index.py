@@ -18,7 +18,7 @@ def reopen(home: Home, embedder: HashingEmbedder, store: MemoryStore) -> Index:
 def test_entries_come_back_as_given(index: Index) -> None:
     entries = [
         make_entry("urn:b", "tile", kind="concept", title="Tile, größer", concepts=("one", "two")),
-        make_entry("urn:a", "scan"),
+        make_entry("urn:a", "scan", names=("prefix sum", "größer")),
     ]
     index.sync_curated(entries)
     assert index.entries() == entries
@@ -234,6 +234,21 @@ def test_index_of_a_later_layout_is_refused(home: Home, index: Index) -> None:
     database.close()
     with pytest.raises(DataMalformed, match="layout 99"):
         index.entries()
+
+
+def test_index_of_the_first_layout_is_taken_over(home: Home, index: Index, store: MemoryStore) -> None:
+    index.sync_curated([make_entry("a", "tile")])
+    index.replace_source("urn:s", [make_entry("s1", "scan", "urn:s")], "v1")
+    index.embed_pending()
+    index.close()
+    with sqlite3.connect(home.index / "entries.sqlite") as database:
+        database.execute("ALTER TABLE entries DROP COLUMN names")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    assert [entry.id for entry in index.entries()] == ["a", "s1"]
+    assert index.sources() == {"urn:s": ""}  # so that its entries are made again
+    assert index.sync_curated([make_entry("a", "tile", names=("block",))])
+    assert index.entries()[0].names == ("block",)
 
 
 def test_folder_that_cannot_be_made_is_a_clear_error(home: Home, index: Index) -> None:
