@@ -180,6 +180,12 @@ def _add_missed_kernel(code: str, match: re.Match[str], macros: tuple[Define, ..
         name, name_start, end = again.group(1), again.start(1), again.end()
     parameters = Span(end - 1, closing(code, end - 1))
     opening = re.compile(r"\s*\{").match(code, parameters.end)
+    for _ in range(2):  # the head repeated in another branch of a directive, one body after them
+        again = None if opening else re.compile(r"[^;{}()]*?\b([A-Za-z_]\w*)\s*\(").match(code, parameters.end)
+        if again:
+            name, name_start = again.group(1), again.start(1)
+            parameters = Span(again.end() - 1, closing(code, again.end() - 1))
+            opening = re.compile(r"\s*(?:#[^\n]*\s*)*\{").match(code, parameters.end)
     if not opening or any(f.name_start == name_start for f in found.values()):
         return
     body = Span(opening.end() - 1, closing(code, opening.end() - 1))

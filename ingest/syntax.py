@@ -258,7 +258,19 @@ class SyntaxView:
     @cached_property
     def names(self) -> frozenset[str]:
         """Every identifier of the code."""
-        return frozenset(IDENTIFIER.findall(self.code))
+        return frozenset(self._offsets)
+
+    @cached_property
+    def _offsets(self) -> dict[str, list[int]]:
+        table: dict[str, list[int]] = defaultdict(list)
+        for match in IDENTIFIER.finditer(self.code):
+            table[match.group()].append(match.start())
+        return dict(table)
+
+    def occurrences(self, name: str, span: Span) -> list[int]:
+        """Offsets in a span at which an identifier stands."""
+        offsets = self._offsets.get(name, [])
+        return offsets[bisect.bisect_left(offsets, span.start) : bisect.bisect_left(offsets, span.end)]
 
     @cached_property
     def variables_named(self) -> dict[str, list[Parameter]]:

@@ -47,7 +47,7 @@ def _chosen_overlay(view: SyntaxView) -> Iterator[Finding]:
     for match in view.search(
         rf"\b(?:std::|cute::|cutlass::)?(?:const_|constexpr_|cute_)?max\s*\(\s*({size})\s*,\s*({size})\s*\)"
     ):
-        if match.group(1) != match.group(2):
+        if match.group(1) != match.group(2) and not re.search(r"(?i)align|stage", match.group(0)):
             yield Finding(Span(*match.span()), f"{' '.join(match.group().split())}: one region holds either", 0.82)
 
 

@@ -83,6 +83,9 @@ def exp2_trick(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(
                 _line_span(view, match.start()), f"{match.group().rstrip('( ')} on a softmax state in base 2", 0.48
             )
+    factor = r"(?:1\.442695\d*f?|\b(?:\w+::)*\w*(?i:log2_?e)\b)"
+    for match in view.search(rf"\b\w*scale\w*\s*\*?=[^;=]*{factor}[^;]*;"):
+        yield Finding(Span(*match.span()), f"log2(e) folded into {match.group().split('=')[0].strip()}", 0.82)
     for match in view.search(r"\b[sS]oftmax\b[^;]*\b\w*scale\w*_log2\b[^;]*;"):
         yield Finding(Span(*match.span()), "the softmax gets a scale with log2(e) folded in", 0.7)
 

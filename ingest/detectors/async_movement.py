@@ -34,7 +34,7 @@ def async_copy(view: SyntaxView) -> Iterator[Finding]:
         assembled(view, r"cp\.async\.(?:commit_group|wait_group|wait_all|mbarrier)", "PTX {0}", 0.9),
         mentions(view, r"\bSM80_CP_ASYNC_\w+", "copy atom {0}"),
         called(view, r"__pipeline_memcpy_async|memcpy_async", "{0} copies asynchronously"),
-        called(view, r"\w*cp_async(?!_bulk|_reduce)(?!\s*::)\w*", "calls {0}", 0.88),
+        called(view, r"\w*cp_async(?!_bulk|_reduce|_available|_supported|_enabled)(?!\s*::)\w*", "calls {0}", 0.88),
         mentions(view, r"\bcp_async::(?:pred_)?load\w*|\bcp_async::(?:commit_group|wait_group)\b", "calls {0}", 0.9),
         _untransacted_loads(view),
     )

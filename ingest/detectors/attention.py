@@ -9,7 +9,7 @@ from ingest.queries import EXPONENTIAL, device_functions, line_at, origins
 from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Branch, Function, Span, SyntaxView
 
-_CAUSAL = re.compile(r"(?i)causal|\blocal\b|is_local|window|autoregressive")
+_CAUSAL = re.compile(r"(?i)causal|is_local|window|autoregressive")
 
 
 @detector("causal-block-skipping")

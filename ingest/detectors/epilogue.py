@@ -19,7 +19,7 @@ from ingest.syntax import (
 )
 
 _ACTIVATION = re.compile(
-    r"/\s*\(\s*1(?:\.0?)?f?\s*\+\s*(?:__)?exp2?f?\s*\(\s*-|/\s*\(\s*(?:__expf|expf)\s*\(\s*-[^;]*\)\s*\+\s*1|\b(?:silu|gelu|relu|swish|sigmoid|softplus|tanh_approx)\w*\s*\(|\blog1pf?\s*\(\s*(?:__)?expf?"
+    r"/\s*\(\s*1(?:\.0?)?f?\s*\+\s*(?:__)?exp2?f?\s*\(\s*-|/\s*\(\s*(?:__expf|expf)\s*\(\s*-[^;]*\)\s*\+\s*1|\b\w*(?:silu|gelu|relu|swish|sigmoid|softplus|tanh_approx)\w*\s*\(|\blog1pf?\s*\(\s*(?:__)?expf?"
 )
 
 
@@ -67,7 +67,7 @@ def _added_operands(view: SyntaxView, function: Function, body: str) -> Iterator
     operand = r"(?i)\b(?:bias\w*|b_bias|residual\w*|gate\w*|skip\w*|d_(?:vals?|skip)|mul|add|beta|alpha|res)\b"
     for a in view.within(function, view.assignments):
         found = re.search(operand, a.value)
-        indexed = "[" in a.target or "." in a.target or "*" in a.target
+        indexed = not a.declares and ("[" in a.target or "." in a.target or "*" in a.target)
         if not found:
             continue
         if a.operator in ("+=", "*=") and re.fullmatch(r"(?i)bias\w*|residual\w*|gate\w*|skip\w*", found.group()):

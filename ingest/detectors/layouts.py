@@ -29,7 +29,7 @@ def shared_memory_swizzle(view: SyntaxView) -> Iterator[Finding]:
     yield from mentions(view, r"(?<!\w)Swizzle\s*<\s*[^>]+>", "layout {0}", 0.92)
     yield from called(
         view,
-        r"\w*(?:swizzled?|permuted?)_?(?:offset|address|addr|index|idx|col|row)\w*",
+        r"\w*(?:swizzled?_?(?:offset|address|addr|index|idx|col)|permuted?_?(?:offset|address|addr))\w*",
         "calls {0}",
         0.8,
     )
@@ -83,10 +83,10 @@ def _permutes(
     if not target and statement.lstrip().startswith("return"):
         return bool(named) or _places_shared(view, function, start, shared)
     subscripted = any(re.search(rf"\b{re.escape(s)}\b[^;]*\[[^;]*\^", statement) for s in shared & names_in(statement))
-    feeds = target and any(
-        re.search(rf"\b{re.escape(s)}\b[^;=]*\b{re.escape(target.group(1))}\b", view.text(function.body))
-        for s in shared
-    )
+    feeds = False
+    for place in view.occurrences(target.group(1), function.body) if target else ():
+        begin = max(view.code.rfind(c, function.body.start, place) for c in ";={") + 1
+        feeds = feeds or bool(names_in(view.code[begin:place]) & shared)
     return bool(named or subscripted or feeds)
 
 

@@ -152,6 +152,7 @@ def cache_hints(view: SyntaxView) -> Iterator[Finding]:
             r"__(?:ld|st)(?:cs|lu|cv|wt)|(?:load|store)128cs|__builtin_nontemporal_\w+",
             "{0} marks data as streaming",
         ),
+        called(view, r"\w*prefetch_?(?:l1|l2|L1|L2|global)\w*|\w*evict_(?:first|last)\w*", "calls {0}", 0.85),
         assembled(view, r"prefetch(?:u)?\.(?!tensormap)|createpolicy|applypriority|discard\.", "PTX {0}"),
         assembled(
             view,

@@ -100,8 +100,16 @@ def _generic(view: SyntaxView, kind: str) -> bool:
     return bool(name) and bool(re.search(rf"\b(?:typename|class)\s+{re.escape(name)}\s*[,>=]", view.code))
 
 
+_SUBSCRIPTS = re.compile(r"\s*(?:\[[^\]]*\]\s*)*[,)]")
+
+
+def _is_argument(view: SyntaxView, place: int, name: str) -> bool:
+    """Whether an array, or a part of it, stands alone between the commas or brackets of a call."""
+    before = view.code[max(0, place - 8) : place].rstrip()[-1:]
+    return before in ("(", ",") and bool(_SUBSCRIPTS.match(view.code, place + len(name)))
+
+
 def _local_arrays(view: SyntaxView, function: Function) -> Iterator[Finding]:
-    body = view.text(function.body)
     for array in view.within_variables(function):
         if (
             array.shared
@@ -113,16 +121,21 @@ def _local_arrays(view: SyntaxView, function: Function) -> Iterator[Finding]:
             continue
         if all(re.fullmatch(r"\s*1?\s*", d) for d in array.dimensions):
             continue
-        name = re.escape(array.name)
-        uses = [m.start() + function.body.start for m in re.finditer(rf"\b{name}\s*\[", body)]
+        places = view.occurrences(array.name, function.body)
+        uses = [
+            place
+            for place in places
+            if view.code[place + len(array.name) : place + len(array.name) + 8].lstrip()[:1] == "["
+        ]
         loops = {
             loop.span.start
             for u in uses
             for loop in view.loops_around(u)[-1:]
             if function.body.holds(loop.span.start) and loop.variable
         }
-        passed = re.findall(rf"[(,]\s*{name}\s*(?:\[[^\]]*\]\s*)*[,)]", body)
-        handed_on = len(re.findall(rf"[(,]\s*{name}\s*[,)]", body)) >= 2
+        passed = [place for place in places if _is_argument(view, place, array.name)]
+        whole = [p for p in passed if p not in uses]
+        handed_on = len(whole) >= 2
         if len(loops) >= 2 or (loops and passed) or (passed and len(array.dimensions) >= 2) or handed_on:
             what = "][".join(" ".join(d.split()) for d in array.dimensions)
             confidence = (

@@ -29,7 +29,7 @@ def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
         loop = loops[-1] if loops else None
         region = loop.span if loop else Span(max(0, call.span.start - 200), call.span.end + 400)
         guard = re.search(r"\b\w*(?:lane|tid|threadIdx\.x|l)\w*\b[^;?{]*(?:>=|>|<)\s*\(?\s*\w+", view.text(region))
-        grows = loop is None or re.search(r"<<=|\*=\s*2|<<\s*1|\*\s*2|\+\+", loop.update)
+        grows = loop is None or re.search(r"<<=|\*=\s*2|<<\s*1|\*\s*2|\+\+|\+=", loop.update)
         if guard and grows:
             yield Finding(
                 region if loop else call.span,

@@ -107,7 +107,9 @@ def grid_strides(view: SyntaxView) -> Iterator[tuple[Loop, str]]:
                 yield loop, f"{' '.join(step.split())} where {name} involves gridDim"
 
 
-_HEAVY = re.compile(r"__syncthreads|__shared__|mma|wgmma|tma|gemm|barrier|cp_async", re.IGNORECASE)
+_HEAVY = re.compile(
+    r"__syncthreads|__shared__|\b\w*mma\w*\s*[<(]|tma::|tma_|gemm\w*\s*[<(]|barrier|cp_async", re.IGNORECASE
+)
 
 
 @detector("persistent-kernel")
@@ -154,12 +156,14 @@ def persistent_kernel(view: SyntaxView) -> Iterator[Finding]:
 
 def _rounds_of_the_grid(view: SyntaxView) -> Iterator[Finding]:
     """Work numbered by round times grid size plus block, or divided evenly among the blocks that there are."""
+    if "gridDim" not in view.code:
+        return
     block = r"(?:int\s*\(\s*)?blockIdx\.x"
     for match in view.search(rf"=\s*(?:gridDim\.x\s*\*\s*([\w.]+)|([A-Za-z_][\w.]*)\s*\*\s*gridDim\.x)\s*\+\s*{block}"):
         rounds = match.group(1) or match.group(2)
         if re.search(r"(?i)iter|round|step|wave|pass", rounds):
             yield Finding(Span(*match.span()), f"round {rounds} of the grid takes the next task", 0.85)
-    divided = r"\w*(?i:ceil_?div|cdiv|div_?up|div_?ceil)\w*\s*\([^;()]*tiles?[^;()]*,\s*gridDim\.x\s*\)"
+    divided = r"(?<!\w)\w*(?i:ceil_?div|cdiv|div_?up|div_?ceil)\w*\s*\([^;()]*tiles?[^;()]*,\s*gridDim\.x\s*\)"
     for match in view.search(rf"{divided}|\b\w*tiles?\w*[^;]*\+\s*gridDim\.x\s*-\s*1\s*\)?\s*/\s*gridDim\.x"):
         owner = view.function_at(match.start())
         if owner is not None and owner.on_device and _HEAVY.search(view.text(owner.body)):
@@ -233,7 +237,7 @@ def thread_block_cluster(view: SyntaxView) -> Iterator[Finding]:
         ),
         called(
             view,
-            r"cluster_(?:sync|arrive\w*|wait)|map_shared_rank|this_cluster|cluster_(?:ctarank|grid_dims|id_in_grid)|block_rank_in_cluster|cudaOccupancyMaxActiveClusters",
+            r"cluster_(?:sync|arrive\w*|wait)|map_shared_rank|this_cluster|barrier_cluster_\w+|cluster_(?:ctarank|grid_dims|id_in_grid)|block_rank_in_cluster|cudaOccupancyMaxActiveClusters",
             "calls {0}",
             0.9,
         ),

@@ -45,7 +45,7 @@ def online_softmax(view: SyntaxView) -> Iterator[Finding]:
                     span, f"exp({pair[0]} - {pair[1]}) rescales {scaled[0]} when the running maximum grows", 0.93
                 )
         yield from _rescaled_tiles(view, function)
-    yield from called(view, r"(?:softmax_)?rescale_\w+|online_softmax\w*", "calls {0}", 0.8)
+    yield from called(view, r"\w*softmax_rescale\w*|rescale_(?:o|acc|out)\w*|online_softmax\w*", "calls {0}", 0.8)
 
 
 def _rescaled_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:

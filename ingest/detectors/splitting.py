@@ -20,7 +20,7 @@ from ingest.syntax import (
 )
 
 _NOT_RESULT = re.compile(
-    r"(?i)lock|ticket|semaphore|mutex|counter|\bdone|barrier|flag|sync|arriv|retire|tile_idx|work_idx|queue|head|next_tile|blocks?_(?:done|count)"
+    r"(?i)lock|ticket|semaphore|mutex|counter|\bdone|barrier|flag|sync|arriv|retire|tile_idx|work_idx|queue|\bhead\b|next_tile|blocks?_(?:done|count)"
 )
 
 
@@ -58,7 +58,8 @@ def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
     )
     names = [m for m in view.search(split) if not re.search(r"(?i)split_?kernel|is_split$", m.group())]
     partial = re.search(
-        r"(?i)\bpartial|O_?partial|o_?accum|\btmp_\w+|exp_sums|lse_?(?:partial|accum)|\.sum\s*\(\s*0|workspace|parts?_",
+        r"(?i)\bpartial|O_?partial|o_?accum|\btmp_\w+|exp_sums|lse_?(?:partial|accum)|\.sum\s*\(\s*0|workspace|parts?_"
+        r"|splits?\w*\s*\+\s*\w*split\w*",
         view.code,
     )
     for match in names:

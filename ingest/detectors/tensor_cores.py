@@ -296,14 +296,14 @@ def _nibbles(view: SyntaxView) -> Iterator[Finding]:
         yield from _halved_bytes(view, function)
         unpacked = {}
         for a in view.within(function, view.assignments):
-            if re.search(r"&\s*(?:0x0*[fF]\b|0x0*[fF]{1,2}\b|0x0f0f0f0f|15\b)", a.value) and re.search(r">>", a.value):
+            mask = r"&\s*(?:0x0*[fF]{1,2}\b|0x(?:0[fF]){4}\b|0x(?:00[fF]){2,3}\b|0x0{0,3}3{4,8}\b|15\b)"
+            if re.search(mask, a.value) and re.search(r">>", a.value):
                 unpacked[a.name] = a
         body = view.text(function.body)
-        scaled = re.search(r"(?i)\bscales?\w*|\bzeros?\w*|\bzp\b|_LUT\b|\blut\b", body)
+        scaled = re.search(r"(?i)\bscales?\w*|\bzeros?\w*|\bzp\b|_LUT\b|\blut\b|\bd\d?\s*\*|\bdm\d?\b", body)
         for name, a in unpacked.items():
-            used = re.search(
-                rf"(?:\bfloat|half|bf16|cast\w*<[^>]*>|LUT|lut|table)\w*\s*[\[(][^;]*\b{re.escape(name)}\b", body
-            )
+            reader = r"(?:\bfloat|half|bf16|cast\w*<[^>]*>|LUT|lut|table|dp4a|byte_perm|sub\w*4)\w*"
+            used = re.search(rf"{reader}\s*[\[(][^;]*\b{re.escape(name)}\b", body)
             if scaled and used:
                 yield Finding(a.span, f"{name} is unpacked by mask and shift, then scaled ({scaled.group()})", 0.85)
 
