@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgraph.graph import KnowledgeGraph
 from kgraph.model import Constraint, Observation
@@ -28,6 +28,9 @@ from search.run_store import Run, create_run, hold
 from search.task import Task, load_task
 from search.world_model import ROOT_ID, WorldModel
 
+if TYPE_CHECKING:
+    from search.evaluation.ray_pool import RayPool
+
 HARD_LIMITS = ("threads-per-threadgroup", "threadgroup-memory-bytes", "simd-width", "buffer-arguments")
 
 
@@ -40,6 +43,7 @@ class SearchOptions:
         limit_s: wall-clock limit per evaluation; workers: evaluations at once.
         compiler: command of the C++ compiler, None for the one from pip.
         models: who plans and writes; None for the graph and the building blocks.
+        ray: address of the Ray cluster that evaluates; empty for this machine's processes.
     """
 
     kernel: str
@@ -50,6 +54,7 @@ class SearchOptions:
     limit_s: float = 120.0
     compiler: tuple[str, ...] | None = None
     models: ModelOptions | None = None
+    ray: str = ""
 
     @property
     def workers(self) -> int:
@@ -92,6 +97,7 @@ def new_run(home: Home, graph: KnowledgeGraph, options: SearchOptions) -> Run:
         "seed": options.seed,
         "limit_s": options.limit_s,
         "compiler": list(options.compiler) if options.compiler else None,
+        "ray": options.ray,
         "models": options.models.to_json() if options.models else None,
         "chip_quantities": dict(chip.quantities),
         "evidence": dict(knowledge.evidence),
@@ -119,7 +125,7 @@ def work_on(home: Home, graph: KnowledgeGraph, retriever: Retriever | None, run:
     )
     prompts = PromptWriter(graph, retriever, task, options.chip)
     pair = choose_pair(run, task, knowledge, prompts, options.models, lambda text: watch("notice", {"text": text}))
-    with hold(run), WorkerPool(setting) as pool:
+    with hold(run), open_pool(setting, options.ray) as pool:
         crew = Crew(
             planner=pair.planner,
             author=pair.author,
@@ -173,6 +179,19 @@ def prompt_for(
     return prompts.plan(model, above, program, outcome, ratings)
 
 
+def open_pool(setting: EvaluationSetting, ray: str) -> WorkerPool | RayPool:
+    """Who evaluates: processes of this machine, or those of a Ray cluster.
+
+    Raises:
+        EnvironmentLacking: ray is not installed, or there is no such cluster.
+    """
+    if not ray:
+        return WorkerPool(setting)
+    from search.evaluation.ray_pool import RayPool
+
+    return RayPool(setting, ray)
+
+
 def options_of(run: Run) -> SearchOptions:
     """The options that a run was started with.
 
@@ -190,6 +209,7 @@ def options_of(run: Run) -> SearchOptions:
             limit_s=float(data["limit_s"]),
             compiler=tuple(data["compiler"]) if data["compiler"] else None,
             models=model_options_from(data["models"]) if data.get("models") else None,
+            ray=str(data.get("ray", "")),
         )
     except (KeyError, TypeError, ValueError) as exc:
         raise RunCorrupt(f"run {run.id}: run.json misses or misstates {exc}", "start a new run") from exc

@@ -19,6 +19,7 @@ from kx.paths import Home
 @click.option("--attempts", default=4, show_default=True, type=click.IntRange(1), help="Most programs per action.")
 @click.option("--patience", default=10, show_default=True, type=click.IntRange(1), help="Rounds without a gain.")
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1, 256), help="Evaluations at once.")
+@click.option("--ray", default="", help="Ray cluster that evaluates: an address, auto, or local to start one here.")
 @click.option("--limit", "limit_s", default=120.0, show_default=True, help="Seconds that one evaluation may take.")
 @click.option("--seed", default=0, show_default=True, help="Seed of inputs and of random choices.")
 @model_options
@@ -49,7 +50,7 @@ def search(as_json: bool, kernel: str, chip: str, backend: str, seed: int, limit
         nodes=max(1, others["workers"] // batch),
         patience=others["patience"],
     )
-    options = SearchOptions(kernel, chip, backend, budget, seed, limit_s, models=models)
+    options = SearchOptions(kernel, chip, backend, budget, seed, limit_s, models=models, ray=others["ray"])
     graph = KnowledgeGraph.open(home)
     require(home, graph, options)
     run = new_run(home, graph, options)
