@@ -21,6 +21,7 @@ _INCLUDE = re.compile(r"^#\s*include\s*[<\"]\s*([^>\"]+)[>\"].*$", re.DOTALL)
 _CHEVRONS = "<<<"
 _RELATION_RANK = {"exact": 0, "close": 1, "narrower": 2, "broader": 3, "none": 4}
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+_MACRO = re.compile(r"__\w+__")
 _PREDICATE = re.compile(r"^@!?%?[\w]+\s+(?=[a-z])")
 
 
@@ -185,14 +186,14 @@ class TokenIndex:
         return list(self._names[max(starts, key=len)]) if starts else []
 
     def prefix(self, term: str) -> list[Primitive]:
-        """Primitives with a spelling that begins with the term, if that has four letters or more."""
+        """Primitives with a spelling of which the term is the first words, if it has four letters or more."""
         bare = normalized(term)
         words = _words(bare)
-        if len(words) < 4:
+        if len(words) < 4 or _MACRO.fullmatch(bare):
             return []
         # A namespace is no prefix of what stands in it: CUTLASS is not its half_t.
         names = (name for name in self._names if not name.startswith(f"{bare}::"))
-        return self._collect(name for name in names if _words(name).startswith(words))
+        return self._collect(name for name in names if f"{_words(name)} ".startswith(f"{words} "))
 
     def _collect(self, names: Iterable[str]) -> list[Primitive]:
         found: dict[str, Primitive] = {}

@@ -222,3 +222,84 @@ def test_what_metal_lacks_is_said_with_what_to_do(curated, term):
 def test_cute_is_no_bulk_copy(curated):
     """It was found by the prefix of cuTensorMapEncodeTiled."""
     assert {mapping.origin.label for mapping in curated.lookup("cute").mappings} == {"CuTe layouts, tensors and copies"}
+
+
+@pytest.mark.parametrize(
+    ("term", "origin"),
+    [
+        ("__hsub2", "half2 arithmetic"),
+        ("__low2float", "packing and unpacking of half2"),
+        ("__float2int_rn", "rounding conversions to integers"),
+        ("__frcp_rn", "correctly rounded division and roots"),
+        ("__byte_perm", "__byte_perm"),
+        ("__CUDA_ARCH__", "__CUDA_ARCH__ and version macros"),
+        ("cudaGetLastError", "CUDA error handling"),
+        ("cudaDevAttrL2CacheSize", "device queries"),
+        ("cublasSetMathMode", "cuBLAS"),
+        ("cudaGraphAddMemcpyNode1D", "CUDA graphs"),
+        ("cudaTriggerProgrammaticLaunchCompletion", "programmatic dependent launch"),
+        ("cute::elect_one_sync", "lane 0 leader, elect.sync"),
+        ("cutlass::arch::NamedBarrier::sync", "bar.sync with an id"),
+        ("SM90_U32x4_STSM_N", "stmatrix"),
+        ("SM100_TMEM_LOAD_32dp32b32x", "tcgen05, tensor memory"),
+        ("SM80_16x8x32_S32S8S8S32_TN", "integer MMA"),
+        ("mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16", "fp8 matrix product"),
+        ("@p cp.async.cg.shared.global", "cp.async"),
+        ("st.shared.v4.b32", "plain PTX loads and stores"),
+        ("selp.b32", "plain PTX arithmetic"),
+        ("multimem.ld_reduce.weak.global.add.s32", "multimem, NVLink SHARP"),
+        ("thrust::device_vector<float>", "Thrust"),
+        ("cg::thread_block_tile<32>", "groups of cooperative groups"),
+    ],
+)
+def test_words_of_public_cuda_files_are_known(curated, term, origin):
+    answer = curated.lookup(term)
+    assert (answer.role, answer.mappings[0].origin.label) == ("origin", origin)
+
+
+def test_an_answer_of_a_whole_library_says_so(curated):
+    assert curated.lookup("cublasSetPointerMode").family == "cublas*"
+    assert curated.lookup("cublasSgemm").family == ""
+
+
+@pytest.mark.parametrize("term", ["__func__", "__dist", "__tile__", "__clang__", "cutlass_device", "__gfx90a__"])
+def test_a_word_is_not_taken_for_one_that_begins_alike(curated, term):
+    """__dist was taken for distributed shared memory, __func__ for function attributes."""
+    answer = curated.lookup(term)
+    assert not answer.mappings or answer.family
+
+
+def test_a_namespace_of_cuda_holds_no_word_of_metal(curated):
+    """cutlass::gemm::device was taken for Metal's device address space."""
+    assert curated.lookup("cutlass::gemm::device").role == "origin"
+
+
+@pytest.mark.parametrize(
+    ("term", "origin"),
+    [
+        ("simd_shuffle_xor", "__shfl_xor_sync"),
+        ("threadgroup_barrier", "__syncthreads"),
+        ("simdgroup_matrix", "wmma::fragment"),
+        ("mx.fast.metal_kernel", "<<<grid, block>>>"),
+        ("simd_ballot", "__ballot_sync"),
+        ("dispatchThreads", "<<<grid, block>>>"),
+    ],
+)
+def test_a_word_of_metal_leads_back_to_cuda(curated, term, origin):
+    answer = curated.lookup(term)
+    assert answer.role == "target"
+    assert all(primitive.platform in {"metal", "mlx"} for primitive in answer.subjects)
+    assert origin in {mapping.origin.label for mapping in answer.mappings}
+
+
+def test_a_word_of_both_languages_is_cudas_unless_asked_back(curated):
+    assert curated.lookup("half").role == "origin"
+    back = curated.lookup("half", reverse=True)
+    assert back.role == "target"
+    assert "__half" in {mapping.origin.label for mapping in back.mappings}
+
+
+def test_a_concept_is_known_by_its_label_too(curated):
+    by_label, by_slug = curated.lookup("Software pipelining"), curated.lookup("software-pipelining")
+    assert by_label.role == by_slug.role == "concept"
+    assert by_label.mappings == by_slug.mappings
