@@ -42,6 +42,9 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
             counted = len(call.arguments) >= (4 if call.name == "Load" else 3)
             if counted:
                 yield Finding(call.span, f"{call.name} of {call.arguments[2]} valid items", 0.82)
+    for call in view.calls(r"(?:Load|Store)Direct\w*"):
+        if len(call.arguments) >= (4 if "Blocked" in call.name or "Striped" in call.name else 5):
+            yield Finding(call.span, f"{call.name} of {call.arguments[3]} valid items", 0.8)
     yield from _guarded_stores_in_loops(view)
     yield from first(
         called(

@@ -153,20 +153,27 @@ def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) 
                 )
 
 
+_PARTS = re.compile(r"(?i)(?:num|n)_?warps|warps?_?(?:in|per|count)|WARPS|blockDim\.[yz]|\bbd[yz]\b")
+
+
 def _gathered_warps(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
-    """After a barrier, a loop over the block's warps adds what they left in shared memory."""
+    """After a barrier, a loop over the block's warps or rows adds what they left in shared memory."""
     for loop in view.within(function, view.loops):
-        if not re.search(r"(?i)(?:num|n)_?warps|warps?_?(?:in|per|count)|WARPS", loop.condition):
-            continue
         before = view.text(Span(function.body.start, loop.span.start))
-        if not re.search(r"__syncthreads|sync\s*\(", before) or "shfl" in view.text(loop.body):
+        if not _PARTS.search(loop.condition) or not re.search(r"__syncthreads|sync\s*\(", before):
             continue
+        if "shfl" in view.text(loop.body):
+            continue
+        read = {
+            call.path.split(".")[0]
+            for call in view.inside(loop.body, view.calls(r"\w*load\w*"))
+            if names_in(" ".join(call.arguments)) & shared
+        }
         for a in view.inside(loop.body, view.assignments):
-            if a.operator != "+=" or a.name in shared:
-                continue
-            source = origins(view, a.value, function, depth=2)
-            if source & shared:
-                yield Finding(loop.span, f"{a.name} takes in what each warp left in {sorted(source & shared)[0]}", 0.82)
+            adds = a.operator == "+=" or (a.feeds_itself and re.search(r"\w*add\w*\s*\(", a.value))
+            source = origins(view, a.value, function, depth=2) & (shared | read)
+            if adds and source and a.name not in shared and "*" not in a.value:
+                yield Finding(loop.span, f"{a.name} takes in what each warp left in {sorted(source)[0]}", 0.82)
                 break
 
 

@@ -83,7 +83,7 @@ def _member_tiles(view: SyntaxView) -> Iterator[Finding]:
 def _numeric(kind: str) -> bool:
     return bool(
         re.search(
-            r"\b(?:float\d?|double|half2?|__half2?|__nv_bfloat16\d?|nv_bfloat16\d?|u?int(?:8|16|32)?(?:_t)?\d?|unsigned|T|\w*acc\w*_t|\w+_t|Element\w*|O|A)\b",
+            r"\b(?:float\d?|double|half2?|__half2?|__nv_bfloat16\d?|nv_bfloat16\d?|u?int(?:8|16|32)?(?:_t)?\d?|unsigned|T|\w*acc\w*_t|\w+_t|\w+_type|Element\w*|O|A)\b",
             kind,
         )
     )

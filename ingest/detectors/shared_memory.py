@@ -99,6 +99,13 @@ def _tile_loader(view: SyntaxView, function: Function) -> Iterator[Finding]:
 _COMPUTES = re.compile(r"(?:max|min|sum|reduce|exp)\w*\s*\(")
 
 
+def _reads_through_view(view: SyntaxView, function: Function, text: str, globals_: frozenset[str]) -> bool:
+    """Whether an expression asks an object made of a global pointer for an element."""
+    asked = re.match(r"\s*(\w+)\.\w+\s*\(", text)
+    made = asked and re.search(rf"\b\w+\s+{asked.group(1)}\s*\(([^;]*)\)\s*;", view.text(function.body))
+    return bool(made) and bool(names_in(made.group(1) if made else "") & globals_)
+
+
 def _shared_arrays(view: SyntaxView, function: Function, shared: frozenset[str]) -> set[str]:
     """Names of shared memory declared in the function, without addresses and parameters."""
     return {v.name for v in view.within_variables(function) if v.name in shared}
@@ -114,7 +121,7 @@ def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: 
                 text,
             )
             for g in names_in(text) & globals_
-        ) or bool(re.search(r"\bparams?\s*\.\s*\w+\s*\[", text))
+        ) or bool(re.search(r"\bparams?\s*\.\s*\w+\s*\[", text) or _reads_through_view(view, function, text, globals_))
 
     if _COMPUTES.search(value):
         return False

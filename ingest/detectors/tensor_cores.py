@@ -111,6 +111,7 @@ def _products_into_float(view: SyntaxView) -> Iterator[Finding]:
 
 def _float_tiles(view: SyntaxView) -> Iterator[Finding]:
     low = re.search(r"\b(?:st|rt)_(?:bf|hf|fp8\w*)\s*<", view.code)
+    low = low if view.calls(r"(?:mma|mm)(?:_\w+)?|(?:row_|col_)?sum") else None
     for match in view.search(r"\b(?:rt_fl\s*<|(?:rt|tt)\s*<\s*float\b)[^;]*?>\s*\w*"):
         if low:
             yield Finding(Span(*match.span()), f"float accumulator {match.group()} over {low.group()} tiles", 0.9)
