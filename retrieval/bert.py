@@ -103,9 +103,13 @@ class BertEncoder:
 
         # One thread per batch, not per product: on products this small the threads of a BLAS spend their time
         # waiting for each other, ten times over when the machine is busy.
-        with self._blas.limit(limits=1), ThreadPoolExecutor(_THREADS) as pool:
-            for done in [pool.submit(fill, batch) for batch in batches]:
-                done.result()
+        with self._blas.limit(limits=1):
+            if len(batches) == 1:
+                fill(batches[0])
+            else:
+                with ThreadPoolExecutor(_THREADS) as pool:
+                    for done in [pool.submit(fill, batch) for batch in batches]:
+                        done.result()
         return vectors
 
     def _load_weights(self, folder: Path, layer_count: int) -> None:
