@@ -35,6 +35,8 @@ class WorkloadTime:
         parts_us: the estimate's parts by name (bandwidth, compute, latency, synchronization, launch).
         bound_by: the part that dominates, or empty.
         counters: work that was counted, by name with its unit in the name.
+        samples_us: raw samples of a measurement, in the order in which they were taken; empty for an estimate.
+        sentinel_us: samples of the task's seed, each taken right before or after the one of the same position.
     """
 
     label: str
@@ -44,6 +46,8 @@ class WorkloadTime:
     parts_us: Mapping[str, float] = field(default_factory=dict)
     bound_by: str = ""
     counters: Mapping[str, float] = field(default_factory=dict)
+    samples_us: tuple[float, ...] = ()
+    sentinel_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,8 +198,13 @@ def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
         raise DataMalformed(f"unknown outcome {data.get('kind')!r}")
     try:
         if kind is Scored:
-            fields["workloads"] = tuple(WorkloadTime(**item) for item in data["workloads"])
+            fields["workloads"] = tuple(_workload_time(item) for item in data["workloads"])
         outcome: Outcome = kind(**fields)
     except TypeError as exc:
         raise DataMalformed(f"outcome {data.get('kind')}: {exc}") from exc
     return outcome
+
+
+def _workload_time(item: Mapping[str, Any]) -> WorkloadTime:
+    samples = {name: tuple(item.get(name, ())) for name in ("samples_us", "sentinel_us")}
+    return WorkloadTime(**{**item, **samples})
