@@ -13,7 +13,11 @@ from search.outcome import CompileFailed, Timing, WorkloadTime
 from search.program import Program
 from search.task import Arrays, Case, Task
 
-BACKENDS = {"metalsim": "search.backends.metalsim"}
+BACKENDS = {
+    "metalsim": "search.backends.metalsim",
+    "mlx_metal": "search.backends.mlx_metal",
+    "mlx_cuda": "search.backends.mlx_cuda",
+}
 """Name -> module with a class ``Machine`` that implements ``Backend``."""
 
 
