@@ -96,6 +96,7 @@ class GraphReader:
                 scope=slug_of(index.node(iri, schema("scope"))),
                 sources=self.sources(iri),
                 concepts=self._slugs(iri, "about"),
+                basis=index.text(iri, schema("basis"), ""),
             )
         return self._constraints[iri]
 

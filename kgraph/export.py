@@ -6,10 +6,13 @@ import warnings
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from kgraph.names import PREFIXES, RDF_TYPE, shortened, skos
+from kgraph.load import plain_value
+from kgraph.names import RDF_TYPE, shortened, skos
+from kgraph.triples import Triple
+from kgraph.turtle import to_turtle
 
 if TYPE_CHECKING:
-    from rdflib import Dataset, Graph
+    from rdflib import Dataset
 
 FORMS = ("trig", "turtle", "nquads", "json-ld", "graphml")
 """``turtle`` is the union of all named graphs without their names; the others keep the names."""
@@ -18,30 +21,38 @@ _GRAPHML = "http://graphml.graphdrawing.org/xmlns"
 
 
 def serialize(dataset: Dataset, form: str) -> str:
-    """Text of all named graphs.
+    """Text of all named graphs; numbers come back as they were.
 
     Args:
         form: one of ``FORMS``.
     """
     if form == "graphml":
         return _graphml(dataset)
+    if form in ("turtle", "trig"):
+        # rdflib prints a double with seven digits in these two forms
+        return _turtle(dataset) if form == "turtle" else _trig(dataset)
     with warnings.catch_warnings():
         # rdflib 7's own serializers call a method of its datasets that it has deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
-        if form == "turtle":
-            return _union(dataset).serialize(format="turtle")
         return dataset.serialize(format=form)
 
 
-def _union(dataset: Dataset) -> Graph:
-    from rdflib import Graph
+def _turtle(dataset: Dataset) -> str:
+    return to_turtle((str(s), str(p), plain_value(o)) for s, p, o, _ in dataset.quads())
 
-    union = Graph()
-    for prefix, namespace in PREFIXES.items():
-        union.bind(prefix, namespace)
-    for subject, predicate, target, _ in dataset.quads():
-        union.add((subject, predicate, target))
-    return union
+
+def _trig(dataset: Dataset) -> str:
+    graphs: dict[str, list[Triple]] = {}
+    for subject, predicate, target, graph in dataset.quads():
+        graphs.setdefault(str(graph), []).append((str(subject), str(predicate), plain_value(target)))
+    prefixes: dict[str, None] = {}
+    blocks = []
+    for name in sorted(graphs):
+        lines = to_turtle(graphs[name]).splitlines()
+        prefixes.update(dict.fromkeys(line for line in lines if line.startswith("@prefix ")))
+        body = "\n".join(line for line in lines if not line.startswith("@prefix "))
+        blocks.append(f"<{name}> {{\n{body.strip()}\n}}\n")
+    return "\n".join(prefixes) + "\n\n" + "\n".join(blocks)
 
 
 def _graphml(dataset: Dataset) -> str:

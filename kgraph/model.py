@@ -43,6 +43,7 @@ class Constraint:
         scope: slug of the platform, GPU family or chip it holds for (``metal``, ``apple9``, ``m1-max``).
         sources: at least one.
         concepts: slugs of the concepts whose kernels alone it concerns; empty for every kernel.
+        basis: what the trust in it rests on.
     """
 
     iri: str
@@ -54,6 +55,7 @@ class Constraint:
     scope: str
     sources: tuple[Source, ...]
     concepts: tuple[str, ...] = ()
+    basis: str = ""
 
     def holds(self, observed: float) -> bool:
         """Whether ``observed`` (in ``unit``) satisfies the constraint."""

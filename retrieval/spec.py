@@ -41,6 +41,8 @@ class Spec:
         limits: what binds on the chip and concerns the kernel; never dropped.
         figures: of the chip.
         left_out: how many items of each section a budget cut.
+        platforms: slugs of the chip's platforms to which mappings lead.
+        unfit_tokens: what limits and figures take where they alone exceed the budget; 0 otherwise.
     """
 
     kernel: KernelTask
@@ -51,6 +53,8 @@ class Spec:
     patterns: tuple[Pattern, ...]
     assertions: tuple[Assertion, ...]
     left_out: tuple[tuple[str, int], ...] = ()
+    platforms: tuple[str, ...] = ()
+    unfit_tokens: int = 0
 
 
 def select_spec(graph: KnowledgeGraph, kernel: str, chip: str) -> Spec:
@@ -93,6 +97,7 @@ def select_spec(graph: KnowledgeGraph, kernel: str, chip: str) -> Spec:
         mappings=_interleave(mappings, weights),
         patterns=tuple(patterns),
         assertions=_ordered_assertions(graph.assertions(target.kernel_class, task), patterns, target),
+        platforms=platforms,
     )
 
 
@@ -219,7 +224,9 @@ def fit_spec(spec: Spec, budget_tokens: int) -> Spec:
             fitting = middle
         else:
             excess = middle
-    return _first(spec, order[:fitting])
+    fitted = _first(spec, order[:fitting])
+    least = estimate_tokens(_render_document(fitted, texts))
+    return replace(fitted, unfit_tokens=least) if least > budget_tokens else fitted
 
 
 def _first(spec: Spec, order: Sequence[str]) -> Spec:

@@ -58,6 +58,7 @@ def _payload(told: Spec, budget: int | None) -> dict[str, Any]:
                 "value": limit.value,
                 "unit": limit.unit,
                 "scope": limit.scope,
+                "basis": limit.basis,
                 "source": "; ".join(source.title for source in limit.sources),
             }
             for limit in told.limits
@@ -111,4 +112,5 @@ def _payload(told: Spec, budget: int | None) -> dict[str, Any]:
             for assertion in told.assertions
         ],
         "left_out": dict(told.left_out),
+        "unfit_tokens": told.unfit_tokens,
     }

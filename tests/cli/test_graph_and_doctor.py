@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from rdflib import Dataset, Graph, Literal, URIRef
 
+from kgraph.export import serialize
 from kgraph.graph import KnowledgeGraph
+from kgraph.load import to_graph
+from kgraph.names import CURATED, schema
 from kx.cli import doctor as module
 from kx.paths import Home
 from tests.cli.conftest import Kx, parse_one_object
@@ -35,16 +40,83 @@ def test_sparql_answers_as_table_and_as_json(kx: Kx) -> None:
     ]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib's own parsers
-@pytest.mark.parametrize("form", ["trig", "nquads", "json-ld"])
-def test_export_writes_a_file_that_rdflib_reads(kx: Kx, tmp_path: Path, form: str) -> None:
-    from rdflib import Dataset, Literal
+@pytest.fixture(scope="module")
+def part(parsed_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The mappings, limits and concepts of the curated graph, and a graph of observations beside them."""
+    folder = tmp_path_factory.mktemp("exported")
+    (folder / "cache").symlink_to(parsed_cache, target_is_directory=True)
+    store = KnowledgeGraph.open(Home(folder)).store
+    kinds = tuple(f"urn:kx:{kind}:" for kind in ("mapping", "constraint", "concept"))
+    dataset = Dataset(default_union=True)
+    for triple in to_graph([triple for triple in store.read(CURATED) if triple[0].startswith(kinds)]):
+        dataset.graph(URIRef(CURATED)).add(triple)
+    seen = (URIRef("urn:kx:observation:o"), URIRef(schema("outcome")), Literal('"a" <b>\n& c'))
+    dataset.graph(URIRef("urn:kx:graph:observations:r")).add(seen)
+    return dataset
 
-    result = kx("graph", "export", "-o", str(tmp_path / "exported"), "--format", form)
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib's own parsers
+@pytest.mark.parametrize("form", ["trig", "turtle", "nquads", "json-ld"])
+def test_rdflib_reads_every_triple_of_an_export(part: Dataset, form: str) -> None:
+    read: Graph = Graph() if form == "turtle" else Dataset(default_union=True)
+    read.parse(data=serialize(part, form), format=form)
+    assert set(read.triples((None, None, None))) == set(part.triples((None, None, None)))
+
+
+def test_graphml_has_every_node_and_link(part: Dataset) -> None:
+    space = "{http://graphml.graphdrawing.org/xmlns}"
+    root = ElementTree.fromstring(serialize(part, "graphml"))
+    nodes = [node.attrib["id"] for node in root.iter(f"{space}node")]
+    edges = [(edge.attrib["source"], edge.attrib["target"]) for edge in root.iter(f"{space}edge")]
+    links = [(str(s), str(o)) for s, _, o, _ in part.quads() if not isinstance(o, Literal)]
+    assert sorted(edges) == sorted(links)
+    assert len(nodes) == len(set(nodes))
+    assert set(nodes) == {str(s) for s, _, _, _ in part.quads()} | {end for edge in edges for end in edge}
+    declared = {key.attrib["id"] for key in root.iter(f"{space}key")}
+    assert {data.attrib["key"] for data in root.iter(f"{space}data")} <= declared
+
+
+def test_export_writes_every_quad_to_a_file(kx: Kx, tmp_path: Path) -> None:
+    result = kx("graph", "export", "-o", str(tmp_path / "exported.nq"), "--format", "nquads")
     assert (result.exit_code, result.stdout) == (0, "")
-    read = Dataset(default_union=True)
-    read.parse(data=(tmp_path / "exported").read_text(encoding="utf-8"), format=form)
-    assert Literal("online-softmax") in set(read.objects())
+    written = (tmp_path / "exported.nq").read_text(encoding="utf-8").split("\n")
+    assert len([line for line in written if line]) == parse_one_object(kx("graph", "stats", "--json"))["triples"]
+
+
+def test_sparql_builds_triples(kx: Kx) -> None:
+    built = kx("graph", "sparql", "CONSTRUCT { ?c a kx:Concept } WHERE { ?c skos:notation 'online-softmax' }")
+    assert "concept:online-softmax a kx:Concept ." in built.stdout
+    assert "Online softmax" in kx("graph", "sparql", "DESCRIBE concept:online-softmax").stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT ?x WHERE {\n  ?x a ) }", "line 2, column 3"),
+        ("SELECT ?x WHERE { ?x a foo:Chip }", "the prefix foo: is not declared"),
+        ("DELETE WHERE { ?x a kx:Chip }", "line 1, column 1"),
+    ],
+)
+def test_a_query_that_does_not_parse_names_the_place(kx: Kx, query: str, told: str) -> None:
+    result = kx("graph", "sparql", query)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("node", "near"),
+    [("concept:exp2trick", "concept:exp2-trick"), ("threadgroup-memory", "limit:threadgroup-memory")],
+)
+def test_an_unknown_node_is_answered_by_near_ones(kx: Kx, node: str, near: str) -> None:
+    result = kx("graph", "show", node)
+    assert result.exit_code == 2
+    assert near in result.stderr
+
+
+def test_stats_count_every_class(kx: Kx) -> None:
+    nodes = parse_one_object(kx("graph", "stats", "--json"))["nodes"]
+    assert {"Fact", "Feature", "Aspect", "Task", "Platform", "GpuFamily", "QuantityKind"} <= nodes.keys()
+    assert min(nodes.values()) > 0
 
 
 @pytest.mark.parametrize(("violations", "exit_code"), [([], 0), (["broken"], 1)])

@@ -46,7 +46,8 @@ def test_every_limit_and_figure_has_unit_and_scope(kx: Kx, options: tuple[str, .
     assert len(limits) > 20
     assert len(figures) > 5
     for line in limits:
-        assert re.match(r"- [a-z0-9-]+ (<=|<|=|>=|>|multiple-of) [-\d.e+]+ (\(no unit\)|\S.*) \[[\w.-]+\]: .+\.$", line)
+        comparison = r"- [a-z0-9-]+ (<=|<|=|>=|>|multiple-of) [-\d.e+]+ (\(no unit\)|\S.*)"
+        assert re.match(comparison + r" \[[\w.-]+(; [\w ,]+)?\]: .+\.$", line)
     for line in figures:
         assert re.match(r"- [a-z0-9-]+: [-\d.e+]+ (\(no unit\)|\S.*) \[\S+; .+\]$", line)
 
@@ -195,3 +196,30 @@ def test_no_model_and_no_rdf_library_is_imported(home) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=ROOT
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_budget_below_the_limits_is_told_to_be_exceeded(kx: Kx) -> None:
+    told = parse_one_object(kx(*ATTENTION, "--budget", "500", "--json"))
+    assert told["tokens"] > 500
+    assert 0 < told["unfit_tokens"] <= told["tokens"]
+    assert "more than the budget" in kx(*ATTENTION, "--budget", "500").stdout
+    assert parse_one_object(kx(*ATTENTION, "--budget", "6000", "--json"))["unfit_tokens"] == 0
+
+
+def test_a_specification_speaks_of_cuda_not_of_triton(kx: Kx) -> None:
+    mappings = parse_one_object(kx(*ATTENTION, "--json"))["mappings"]
+    assert not [mapping["from"] for mapping in mappings if mapping["from"].startswith(("tl.", "Triton", "triton"))]
+
+
+def test_a_limit_without_a_document_says_what_it_rests_on(kx: Kx) -> None:
+    limits = section(kx(*ATTENTION).stdout, "Limits that bind")
+    assert "accumulator-fragments <= 16 fragments [apple9; measured by a third party]" in limits
+    assert "threadgroup-memory-bytes <= 32768 B [metal]:" in limits
+
+
+def test_an_unknown_chip_is_answered_by_chips_that_do(kx: Kx) -> None:
+    """kx spec --chip nope offered an NVIDIA GPU, which it then refused."""
+    refused = kx("spec", "--kernel", "attention", "--chip", "h10-sxm")
+    assert refused.exit_code == 2
+    assert "h100" not in refused.stderr
+    assert "m3-max" in refused.stderr
