@@ -97,6 +97,7 @@ struct ConvParams {
     int channels;
     int length;
     int segments;  // per row
+    int max_lead;  // how far behind a 16-byte boundary a row may start, in elements
     bool silu;
     bool same_alignment;  // rows of x and out start at the same offset from a 16-byte boundary
 };
@@ -159,12 +160,15 @@ __device__ __forceinline__ void store_vector(typename S::Bits* out, const uint32
     }
 }
 
-// exp(-x) as one multiplication and one ex2. For very negative x the denominator is +inf and the
-// quotient the correct limit -0.
+// exp(-x) as one multiplication and one ex2, the quotient by a bare reciprocal: the denominator is
+// at least 1, so none of the care that a division takes of tiny ones is needed. For very negative x
+// the denominator is +inf and the product the correct limit -0.
 __device__ __forceinline__ float silu(float x) {
     float exponential;
+    float reciprocal;
     asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(exponential) : "f"(-kLog2e * x));
-    return __fdividef(x, 1.0f + exponential);
+    asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(reciprocal) : "f"(1.0f + exponential));
+    return x * reciprocal;
 }
 
 // The filter over one vector. `before` are the words in front of it.
@@ -270,12 +274,15 @@ __global__ void __launch_bounds__(kWarpsPerBlock * 32, 8)
         params.final_state[state_offset + lane] = row.at(params.length - (kWidth - 1) + lane);
 }
 
+template <class S, class Params>
+int count_segments(const Params& params) {
+    const int64_t span = static_cast<int64_t>(params.length) + params.max_lead;
+    return static_cast<int>((span + S::kElements - 1) / S::kElements);
+}
+
 template <class T, int kWidth, int kVectors>
 cudaError_t launch(ConvParams<typename Element<T>::Bits> params, int batch, cudaStream_t stream) {
-    using S = Segment<T, kWidth, kVectors>;
-    // A row may begin up to kPerVector - 1 elements behind its first boundary.
-    const int64_t span = static_cast<int64_t>(params.length) + S::kPerVector - 1;
-    params.segments = static_cast<int>((span + S::kElements - 1) / S::kElements);
+    params.segments = count_segments<Segment<T, kWidth, kVectors>>(params);
     const int64_t tasks = static_cast<int64_t>(params.channels) * params.segments;
     if (tasks > INT32_MAX - kWarpsPerBlock) return cudaErrorInvalidValue;
     const dim3 grid(static_cast<unsigned>((tasks + kWarpsPerBlock - 1) / kWarpsPerBlock), batch);
@@ -283,14 +290,17 @@ cudaError_t launch(ConvParams<typename Element<T>::Bits> params, int batch, cuda
     return cudaGetLastError();
 }
 
-// Four vectors per lane keep enough loads in flight to fill the memory system; a short row would
-// leave most of them empty.
+// More vectors per lane keep more loads in flight and spread the fixed cost of a warp, but leave
+// more lanes empty at the end of a row. A warp's fixed cost is put at that of one more vector.
 template <class T, int kWidth>
-cudaError_t dispatch_length(const ConvParams<typename Element<T>::Bits>& params, int batch,
-                            cudaStream_t stream) {
-    if (params.length <= Segment<T, kWidth, 1>::kElements)
-        return launch<T, kWidth, 1>(params, batch, stream);
-    return launch<T, kWidth, 4>(params, batch, stream);
+cudaError_t dispatch_vectors(const ConvParams<typename Element<T>::Bits>& params, int batch,
+                             cudaStream_t stream) {
+    const int64_t one = count_segments<Segment<T, kWidth, 1>>(params) * int64_t{1 + 1};
+    const int64_t two = count_segments<Segment<T, kWidth, 2>>(params) * int64_t{2 + 1};
+    const int64_t four = count_segments<Segment<T, kWidth, 4>>(params) * int64_t{4 + 1};
+    if (four <= one && four <= two) return launch<T, kWidth, 4>(params, batch, stream);
+    if (two <= one) return launch<T, kWidth, 2>(params, batch, stream);
+    return launch<T, kWidth, 1>(params, batch, stream);
 }
 
 template <class T>
@@ -317,16 +327,19 @@ cudaError_t dispatch(const void* x, const float* weight, const float* bias,
     constexpr int64_t kPerVector = 16 / sizeof(T);
     const auto x_address = reinterpret_cast<uintptr_t>(x);
     const auto out_address = reinterpret_cast<uintptr_t>(out);
+    const bool aligned_rows =
+        x_address % 16 == 0 && x_strides[0] % kPerVector == 0 && x_strides[1] % kPerVector == 0;
+    params.max_lead = aligned_rows ? 0 : static_cast<int>(kPerVector) - 1;
     params.same_alignment = (x_address - out_address) % 16 == 0 &&
                             (x_strides[0] - out_strides[0]) % kPerVector == 0 &&
                             (x_strides[1] - out_strides[1]) % kPerVector == 0;
     switch (width) {
         case 2:
-            return dispatch_length<T, 2>(params, batch, stream);
+            return dispatch_vectors<T, 2>(params, batch, stream);
         case 3:
-            return dispatch_length<T, 3>(params, batch, stream);
+            return dispatch_vectors<T, 3>(params, batch, stream);
         case 4:
-            return dispatch_length<T, 4>(params, batch, stream);
+            return dispatch_vectors<T, 4>(params, batch, stream);
         default:
             return cudaErrorInvalidValue;
     }

@@ -28,6 +28,7 @@ namespace kx {
 
 constexpr unsigned kFullWarp = 0xffffffffu;
 constexpr int kHeadsPerBlock = 16;  // rows of one m16n8k16 tile
+constexpr int kCombineWarps = 4;
 constexpr int kMaxSplits = 256;
 constexpr int kMinChunk = 256;   // keys; below that a block has hardly begun when it ends
 constexpr int kMaxChunk = 2048;  // keys; above that sequences of unlike length balance badly
@@ -328,6 +329,21 @@ __device__ __forceinline__ void merge_and_store(const DecodeParams<T>& params,
     }
 }
 
+// On Hopper the combine kernel may be launched while the split kernel still runs, as soon as all
+// blocks of that one have said so or ended. Its own launch then costs nothing; it waits here until
+// everything the split kernel wrote can be seen.
+__device__ __forceinline__ void allow_next_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
 // Two blocks per SM (their tiles take 96 KiB each), with 128 KiB of loads in flight between them.
 template <class T, int kHeadDim>
 __global__ void __launch_bounds__(DecodeTiling<T, kHeadDim>::kThreads, 2)
@@ -347,6 +363,9 @@ __global__ void __launch_bounds__(DecodeTiling<T, kHeadDim>::kThreads, 2)
     const int first_key = split * params.chunk_keys;
     if (split > 0 && first_key >= length) return;  // the first split also stands for no keys at all
     const int end_key = min(length, first_key + params.chunk_keys);
+
+    // Once all blocks have begun, nothing is left that a block of the next kernel could displace.
+    allow_next_kernel();
 
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
@@ -420,31 +439,37 @@ __global__ void __launch_bounds__(DecodeTiling<T, kHeadDim>::kThreads, 2)
     merge_and_store<T, S>(params, area, head_row, partial_row, heads);
 }
 
-// Combines the splits: out = sum_s 2^(lse_s - lse) out_s. One warp per (sequence, head), each lane
-// with kHeadDim / 32 neighbouring elements.
+// Combines the splits: out = sum_s 2^(lse_s - lse) out_s. One block per (sequence, head). The warps
+// share the splits, since a long sequence may have hundreds while there are few heads to work on;
+// each lane has kHeadDim / 32 neighbouring elements.
 template <class T, int kHeadDim>
-__global__ void __launch_bounds__(128)
-    paged_decode_combine(const __grid_constant__ DecodeParams<T> params, int rows) {
+__global__ void __launch_bounds__(kCombineWarps * 32)
+    paged_decode_combine(const __grid_constant__ DecodeParams<T> params) {
     constexpr int kItems = kHeadDim / 32;
+    __shared__ float warp_totals[kCombineWarps][kHeadDim];
+    __shared__ float warp_weights[kCombineWarps];
     const int lane = threadIdx.x % 32;
-    const int row = blockIdx.x * 4 + threadIdx.x / 32;
-    if (row >= rows) return;
+    const int warp = threadIdx.x / 32;
+    const int row = blockIdx.x;
+    const int64_t rows = gridDim.x;
+    wait_for_previous_kernel();
     const int length = min(params.lengths[row / params.query_heads], params.max_length);
     const int splits = max(1, (length + params.chunk_keys - 1) / params.chunk_keys);
 
     float max_lse = -INFINITY;
     for (int s = lane; s < splits; s += 32)
-        max_lse = fmaxf(max_lse, params.partial_lse[static_cast<int64_t>(s) * rows + row]);
+        max_lse = fmaxf(max_lse, params.partial_lse[s * rows + row]);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
         max_lse = fmaxf(max_lse, __shfl_xor_sync(kFullWarp, max_lse, distance));
 
     float weight_sum = 0.0f;
     float total[kItems] = {};
+    // Without any key every log-sum-exp is -inf, and -inf - (-inf) would be NaN.
     if (max_lse > -INFINITY) {
 #pragma unroll 4
-        for (int s = 0; s < splits; ++s) {
-            const int64_t partial_row = static_cast<int64_t>(s) * rows + row;
+        for (int s = warp; s < splits; s += kCombineWarps) {
+            const int64_t partial_row = s * rows + row;
             const float weight = tc::exp2_approx(params.partial_lse[partial_row] - max_lse);
             weight_sum += weight;
             const float* source = params.partial_out + partial_row * kHeadDim + lane * kItems;
@@ -456,14 +481,29 @@ __global__ void __launch_bounds__(128)
             }
         }
     }
-    const float inverse = weight_sum > 0.0f ? 1.0f / weight_sum : 0.0f;
-    uint32_t* out = reinterpret_cast<uint32_t*>(params.out + static_cast<int64_t>(row) * kHeadDim +
-                                                lane * kItems);
 #pragma unroll
     for (int i = 0; i < kItems; i += 2)
-        out[i / 2] = tc::pack<T>(total[i] * inverse, total[i + 1] * inverse);
-    if (lane == 0 && params.lse != nullptr)
-        params.lse[row] = weight_sum > 0.0f ? (max_lse + log2f(weight_sum)) * tc::kLn2 : -INFINITY;
+        *reinterpret_cast<float2*>(&warp_totals[warp][lane * kItems + i]) =
+            make_float2(total[i], total[i + 1]);
+    if (lane == 0) warp_weights[warp] = weight_sum;
+    __syncthreads();
+
+    if (threadIdx.x >= kHeadDim / 2) return;
+    const int column = threadIdx.x * 2;
+    float sum = 0.0f;
+    float2 value = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int w = 0; w < kCombineWarps; ++w) {
+        const float2 part = *reinterpret_cast<const float2*>(&warp_totals[w][column]);
+        sum += warp_weights[w];
+        value.x += part.x;
+        value.y += part.y;
+    }
+    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+    T* out = params.out + static_cast<int64_t>(row) * kHeadDim + column;
+    *reinterpret_cast<uint32_t*>(out) = tc::pack<T>(value.x * inverse, value.y * inverse);
+    if (column == 0 && params.lse != nullptr)
+        params.lse[row] = sum > 0.0f ? (max_lse + log2f(sum)) * tc::kLn2 : -INFINITY;
 }
 
 // How the keys are split, from what the host knows: lengths live on the device, only their maximum
@@ -518,6 +558,26 @@ inline cudaError_t plan_for_device(SplitPlan& plan, int batch, int query_heads, 
 }
 
 template <class T, int kHeadDim>
+cudaError_t launch_combine(const DecodeParams<T>& params, int batch, cudaStream_t stream) {
+    int device = 0;
+    int major = 0;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (status != cudaSuccess) return status;
+    cudaLaunchAttribute overlap{};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(batch * params.query_heads);
+    config.blockDim = dim3(kCombineWarps * 32);
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = major >= 9 ? 1 : 0;
+    return cudaLaunchKernelEx(&config, paged_decode_combine<T, kHeadDim>, params);
+}
+
+template <class T, int kHeadDim>
 cudaError_t launch(const DecodeParams<T>& params, int batch, cudaStream_t stream) {
     using S = DecodeTiling<T, kHeadDim>;
     const auto kernel = paged_decode_split<T, kHeadDim>;
@@ -528,10 +588,7 @@ cudaError_t launch(const DecodeParams<T>& params, int batch, cudaStream_t stream
     const int kv_heads = params.query_heads / params.group;
     const dim3 grid(kv_heads * params.head_blocks, params.splits, batch);
     kernel<<<grid, S::kThreads, S::kSharedBytes, stream>>>(params);
-    if (params.splits > 1) {
-        const int rows = batch * params.query_heads;
-        paged_decode_combine<T, kHeadDim><<<(rows + 3) / 4, 128, 0, stream>>>(params, rows);
-    }
+    if (params.splits > 1) return launch_combine<T, kHeadDim>(params, batch, stream);
     return cudaGetLastError();
 }
 

@@ -357,6 +357,9 @@ struct TileOwner {
     __device__ __forceinline__ int column_tile(int slot) const {
         return is_high(slot) ? slot : slot - high_tile - 1;
     }
+    __device__ __forceinline__ bool on_diagonal(int slot) const {
+        return slot == 8 || (slot >= 4 && slot == high_tile);
+    }
 };
 
 template <class T, int kStates>
@@ -477,7 +480,7 @@ __device__ __forceinline__ void apply_chunk(OutputTile& output, const Products& 
                                      high ? row_decay[1][1] : row_decay[0][1]};
         uint32_t weighed[4];
         weigh_tile<T>(weighed, products[slot], column_decay + column_tile * 16, slot_decay,
-                      column_tile == owner.row_tile(slot));
+                      owner.on_diagonal(slot));
 #pragma unroll
         for (int pair = 0; pair < S::kDimTiles / 2; ++pair) {
             uint32_t x[4];
