@@ -221,7 +221,7 @@ def chip_for(graph: KnowledgeGraph, slug: str) -> Chip:
     Raises:
         UnknownName: the graph has no such chip, or it is none that runs Metal.
     """
-    profile = graph.chip(slug)
+    profile = graph.target_chip(slug)
     limits: dict[str, float] = {}
     for constraint in graph.constraints(graph.scopes_of(slug)):
         if constraint.quantity in HARD_LIMITS:
