@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from ingest import patterns
+
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _BRACKETED = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
 _CAST = re.compile(
@@ -108,7 +110,7 @@ class Loop:
     def variables(self) -> tuple[str, ...]:
         """Names that the update changes."""
         stepped = r"(?:\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/&|^]?=(?!=)|<<=|>>=)"
-        return tuple(match.group(1) or match.group(2) for match in re.finditer(stepped, self.update))
+        return tuple(match.group(1) or match.group(2) for match in patterns.finditer(stepped, self.update))
 
     @property
     def header(self) -> str:
@@ -200,7 +202,7 @@ class Define:
 
 def paths_in(text: str) -> set[str]:
     """Identifier paths in an expression (``a.b``, ``x``), subscripts' own names included."""
-    return {re.sub(r"\s+|->", lambda m: "." if m.group() == "->" else "", p) for p in _PATH.findall(text)}
+    return {patterns.sub(r"\s+|->", lambda m: "." if m.group() == "->" else "", p) for p in _PATH.findall(text)}
 
 
 def names_in(text: str) -> set[str]:
@@ -219,14 +221,14 @@ def target_path(target: str) -> str:
     # ``a[i].b`` is a.b: continue over the bracket.
     path, rest = match.group(), text[match.end() :]
     while True:
-        shorter = re.match(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))", rest)
-        member = re.match(r"\s*(?:\.|->)\s*([A-Za-z_]\w*)", rest)
+        shorter = patterns.match(r"\s*(?:\[[^\[\]]*\]|\([^()]*\))", rest)
+        member = patterns.match(r"\s*(?:\.|->)\s*([A-Za-z_]\w*)", rest)
         if shorter and shorter.end():
             rest = rest[shorter.end() :]
         elif member:
             path, rest = f"{path}.{member.group(1)}", rest[member.end() :]
         else:
-            return re.sub(r"\s+", "", path.replace("->", "."))
+            return patterns.sub(r"\s+", "", path.replace("->", "."))
 
 
 def split_top(text: str, separator: str = ",") -> tuple[str, ...]:
@@ -252,4 +254,6 @@ def split_top(text: str, separator: str = ",") -> tuple[str, ...]:
 
 def _closes(text: str, offset: int) -> bool:
     """Whether the ``<`` at ``offset`` opens template arguments rather than comparing."""
-    return bool(re.match(r"<[\w\s:,*&<>()+\-/]*>", text[offset:])) and not text[offset + 1 :].startswith(("<", "="))
+    return bool(patterns.match(r"<[\w\s:,*&<>()+\-/]*>", text[offset:])) and not text[offset + 1 :].startswith(
+        ("<", "=")
+    )

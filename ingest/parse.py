@@ -14,6 +14,7 @@ from functools import lru_cache
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
+from ingest import patterns
 from ingest.syntax import (
     Aggregate,
     Assembly,
@@ -104,10 +105,10 @@ def _for_grammar(code: str) -> str:
         if match.start() < cursor:
             continue
         end = closing(code, match.end() - 1)
-        pieces += [code[cursor : match.start()], re.sub(r"[^\n]", " ", code[match.start() : end])]
+        pieces += [code[cursor : match.start()], patterns.sub(r"[^\n]", " ", code[match.start() : end])]
         cursor = end
     pieces.append(code[cursor:])
-    return _NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), "".join(pieces))
+    return _NOISE.sub(lambda m: patterns.sub(r"[^\n]", " ", m.group()), "".join(pieces))
 
 
 def _span(node: Node | None) -> Span:
@@ -156,7 +157,7 @@ def _functions(code: str, nodes: list[Node], macros: tuple[Define, ...]) -> tupl
         found[function.body.start] = function
     for match in _KERNEL_HEAD.finditer(code):
         _add_missed_kernel(code, match, macros, found)
-    spelled = {m.name: re.findall(r"\b__\w+__\b", m.body) for m in macros if m.parameters is None}
+    spelled = {m.name: patterns.findall(r"\b__\w+__\b", m.body) for m in macros if m.parameters is None}
     return tuple(_with_macros(f, spelled) for f in sorted(found.values(), key=lambda f: f.name_start))
 
 
@@ -199,12 +200,12 @@ def _first_named(node: Node) -> Node | None:
 def _function(code: str, name: str, name_start: int, parameters: Span, body: Span) -> Function:
     # The head goes back to the end of the previous statement: attributes blanked for the grammar count.
     start = max(code.rfind(char, 0, name_start) for char in ";{}") + 1
-    directives = list(re.finditer(r"^[ \t]*#(?:\\\n|[^\n])*\n", code[start:name_start], re.MULTILINE))
+    directives = list(patterns.finditer(r"^[ \t]*#(?:\\\n|[^\n])*\n", code[start:name_start], re.MULTILINE))
     head = code[start:name_start]
     for directive in directives:
         head = blank(head, directive.start(), directive.end())
-    bounds = re.search(r"__launch_bounds__\s*\(", head)
-    template = re.search(r"\btemplate\s*<", head)
+    bounds = patterns.search(r"__launch_bounds__\s*\(", head)
+    template = patterns.search(r"\btemplate\s*<", head)
     template_text = ""
     if template:
         depth, offset = 1, template.end()
@@ -220,7 +221,7 @@ def _function(code: str, name: str, name_start: int, parameters: Span, body: Spa
         name_start=name_start,
         head=Span(start + len(head) - len(head.lstrip()), parameters.end),
         body=body,
-        qualifiers=frozenset(re.findall(r"[A-Za-z_]\w*", qualifying)),
+        qualifiers=frozenset(patterns.findall(r"[A-Za-z_]\w*", qualifying)),
         template_parameters=split_top(template_text),
         parameters=split_top(code[parameters.start + 1 : parameters.end - 1]),
         launch_bounds=head[bounds.end() : closing(head, bounds.end() - 1) - 1].strip() if bounds else "",
@@ -314,7 +315,7 @@ def _branches(code: str, captures: dict[str, list[Node]]) -> list[Branch]:
                 Branch(
                     condition.strip(), _span(node), _span(consequence),
                     _span(node.child_by_field_name("alternative")),
-                    constexpr=bool(re.match(r"if\s+constexpr\b", head)),
+                    constexpr=bool(patterns.match(r"if\s+constexpr\b", head)),
                     expression=kind == "conditional_expression",
                 )
             )  # fmt: skip
@@ -338,13 +339,13 @@ def _assembly(code: str, start: int, end: int) -> Assembly:
     cursor = code.index("(", start) + 1
     for match in _STRING.finditer(code, cursor, end):
         between = code[cursor : match.start()]
-        if re.search(r"[:)]", between):
+        if patterns.search(r"[:)]", between):
             break
         quoted.append(match.group(1))
         cursor = match.end()
     text = "".join(quoted).replace("\\n", "\n").replace("\\t", " ").replace("\\r", "")
     mnemonics = []
-    for statement in re.split(r"[;\n{}]", re.sub(r"\{[^{};]*\}", " ", text)):
+    for statement in patterns.split(r"[;\n{}]", patterns.sub(r"\{[^{};]*\}", " ", text)):
         instruction = _MNEMONIC.match(statement.strip())
         if instruction:
             mnemonics.append(instruction.group(1))

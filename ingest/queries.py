@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from ingest import patterns
 from ingest.registry import Finding
 from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in, paths_in
 
@@ -35,7 +36,7 @@ def called(view: SyntaxView, pattern: str, why: str, confidence: float = 0.9) ->
 
 def assembled(view: SyntaxView, pattern: str, why: str, confidence: float = 0.95) -> Iterator[Finding]:
     """A finding per PTX instruction whose mnemonic matches from its start; ``{0}`` is the mnemonic."""
-    compiled = re.compile(pattern)
+    compiled = patterns.compiled(pattern)
     for statement in view.assembly:
         for mnemonic in statement.mnemonics:
             if compiled.match(mnemonic):
@@ -102,12 +103,12 @@ def _find_shared(view: SyntaxView, function: Function | None) -> set[str]:
             continue
         kind = view.type_of(assignment.name, function)
         address = "*" in assignment.target or "&" in assignment.target or "*" in kind or "&" in kind
-        address |= bool(re.search(r"uint32_t|unsigned", kind)) or "make_tensor" in assignment.value
+        address |= bool(patterns.search(r"uint32_t|unsigned", kind)) or "make_tensor" in assignment.value
         address |= "SharedMemory<" in assignment.value
         value = assignment.value
         address |= bool(_RETURNS_ADDRESS.match(value))
-        reads = re.match(r"\s*\w+\s*\[", value) and "*" not in assignment.target and "&" not in assignment.target
-        if address and not reads and (names_in(value) & names or re.search(r"\bSharedMemory\s*<", value)):
+        reads = patterns.match(r"\s*\w+\s*\[", value) and "*" not in assignment.target and "&" not in assignment.target
+        if address and not reads and (names_in(value) & names or patterns.search(r"\bSharedMemory\s*<", value)):
             names.add(assignment.name)
     return names
 
@@ -116,7 +117,7 @@ def parameter_names(function: Function) -> list[str]:
     """A function's parameters in order, by name."""
     found = []
     for parameter in function.parameters:
-        names = re.findall(r"[A-Za-z_]\w*", re.sub(r"\[[^\]]*\]|=.*", "", parameter, flags=re.DOTALL))
+        names = patterns.findall(r"[A-Za-z_]\w*", patterns.sub(r"\[[^\]]*\]|=.*", "", parameter, flags=re.DOTALL))
         found.append(names[-1] if names else "")
     return found
 
@@ -132,7 +133,7 @@ def _given_shared(view: SyntaxView, function: Function) -> set[str]:
             continue
         shared = shared_names(view, caller)
         for name, argument in zip(names, call.arguments, strict=False):
-            lead = re.match(r"[\s&*(]*([A-Za-z_]\w*)", argument)
+            lead = patterns.match(r"[\s&*(]*([A-Za-z_]\w*)", argument)
             if name in addresses and lead and lead.group(1) in shared:
                 found.add(name)
     return found
@@ -152,7 +153,7 @@ def _find_constants(view: SyntaxView) -> set[str]:
         for m in view.search(r"\b(?:const|static)\s+(?:unsigned\s+)?(?:int|size_t|uint32_t)\s+(\w+)\s*=\s*\d")
     }
     for body in view.search(r"\benum\b[^{};]*\{([^}]*)\}"):
-        found |= set(re.findall(r"(?:^|,)\s*(\w+)", body.group(1)))
+        found |= set(patterns.findall(r"(?:^|,)\s*(\w+)", body.group(1)))
     return found
 
 
@@ -164,11 +165,11 @@ def value_parameters(view: SyntaxView) -> dict[str, Span]:
         while depth and offset < len(view.code):
             depth += {"<": 1, ">": -1, ";": -9, "{": -9}.get(view.code[offset], 0)
             offset += 1
-        for kind in re.finditer(
+        for kind in patterns.finditer(
             r"\b(?:bool|int|unsigned|size_t|uint32_t|int64_t|auto|[A-Z]\w+)\s+(\w+)\s*(?=[,>=])",
             view.code[match.end() : offset],
         ):
-            if not re.match(
+            if not patterns.match(
                 r"(?:typename|class)\b", view.code[match.end() + kind.start() - 9 : match.end() + kind.start()].strip()
             ):
                 found[kind.group(1)] = Span(match.start(), offset)
@@ -185,9 +186,9 @@ def has_constant_trips(view: SyntaxView, loop: Loop) -> bool:
     """Whether a loop is unrolled or runs a number of times that is known at compile time."""
     before = view.code[max(0, loop.span.start - 120) : loop.span.start].rstrip()
     last = before.rsplit("\n", 1)[-1]
-    if re.search(r"unroll|UNROLL", last) and not re.search(r"(?i)no_?unroll|unroll\s*\(?\s*1\b", last):
+    if patterns.search(r"unroll|UNROLL", last) and not patterns.search(r"(?i)no_?unroll|unroll\s*\(?\s*1\b", last):
         return True
-    bound = re.split(r"<=?|>=?|!=", re.sub(r"<\s*[\w:]+\s*>", "", loop.condition), maxsplit=1)[-1]
+    bound = patterns.split(r"<=?|>=?|!=", patterns.sub(r"<\s*[\w:]+\s*>", "", loop.condition), maxsplit=1)[-1]
     names = names_in(bound) - set(loop.variables)
     known = constants(view)
     return bool(loop.condition) and all(n in known or _CONSTANT_NAME.match(n) for n in names)
@@ -203,7 +204,7 @@ def _find_global(view: SyntaxView, function: Function | None) -> set[str]:
             continue
         kind = view.type_of(assignment.name, function)
         is_pointer = "*" in kind or "*" in assignment.target
-        if is_pointer and (names_in(assignment.value) & names or re.search(r"\bparams?\b", assignment.value)):
+        if is_pointer and (names_in(assignment.value) & names or patterns.search(r"\bparams?\b", assignment.value)):
             names.add(assignment.name)
     return names
 
@@ -218,7 +219,7 @@ def named_types(view: SyntaxView, name: str, content: str, what: str) -> Iterato
     """Types of the file that implement a technique, by their name and what is in them."""
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
-        if re.fullmatch(name, aggregate.name) and re.search(content, text[text.find("{") :]):
+        if patterns.fullmatch(name, aggregate.name) and patterns.search(content, text[text.find("{") :]):
             yield Finding(
                 Span(aggregate.span.start, aggregate.span.start + text.find("{") + 1), f"{aggregate.name}: {what}", 0.84
             )
@@ -235,7 +236,7 @@ def line_at(view: SyntaxView, offset: int) -> Span:
 def statement_at(view: SyntaxView, offset: int) -> Span:
     """The statement that holds an offset, directives before it left out."""
     start = max(view.code.rfind(c, 0, offset) for c in ";{}") + 1
-    skipped = re.match(r"(?:\s*#[^\n]*\n|\s)*", view.code[start:offset])
+    skipped = patterns.match(r"(?:\s*#[^\n]*\n|\s)*", view.code[start:offset])
     start += skipped.end() if skipped else 0
     end = view.code.find(";", offset)
     return Span(start, end + 1 if end >= 0 else len(view.code))

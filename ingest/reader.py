@@ -6,8 +6,9 @@ import hashlib
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
 from ingest.detectors import detect, versions_digest
@@ -134,25 +135,59 @@ def primitive_uses(view: SyntaxView, tokens: Mapping[str, str]) -> tuple[Primiti
     Identifiers are looked for outside asm strings; dotted PTX tokens in them, where the mnemonic that a
     token generalizes most closely counts (``mma.sync.aligned.m16n8k16...`` is an ``mma.sync``).
     """
+    known = _known_tokens(frozenset(tokens))
     lines: dict[str, set[int]] = defaultdict(set)
     plain = _without_assembly_strings(view)
-    words = {token for token in tokens if _IDENTIFIER.fullmatch(token)}
+    standing: dict[str, list[int]] = defaultdict(list)
     for match in _IDENTIFIER.finditer(plain):
-        if match.group() in words:
-            lines[match.group()].add(view.line(match.start()))
-    for token in tokens.keys() - words:
-        pattern = _spaced(token)
-        if pattern is not None:
+        standing[match.group()].append(match.start())
+    for token in known.words & standing.keys():
+        lines[token] = {view.line(offset) for offset in standing[token]}
+    for token, needed, pattern in known.spaced:
+        if needed <= standing.keys():
             for match in pattern.finditer(plain):
                 lines[token].add(view.line(match.start()))
-    dotted = [(token, tuple(token.lower().split()[0].split("."))) for token in tokens if "." in token or token in words]
     for statement in view.assembly:
         for mnemonic in dict.fromkeys(statement.mnemonics):
-            token = _generalizing(mnemonic, dotted)
+            parts = mnemonic.lower().split(".")
+            token = _generalizing(parts, known.dotted.get(parts[0], ()))
             if token:
                 place = view.code.find(mnemonic, statement.span.start, statement.span.end)
                 lines[token].add(view.line(max(place, statement.span.start)))
-    return tuple(PrimitiveUse(token, tuple(sorted(where))) for token, where in sorted(lines.items()))
+    return tuple(PrimitiveUse(token, tuple(sorted(where))) for token, where in sorted(lines.items()) if where)
+
+
+@dataclass(frozen=True)
+class _KnownTokens:
+    """Spellings sorted by how they are looked for.
+
+    Attributes:
+        words: single identifiers.
+        spaced: tokens of several words or with punctuation, the identifiers that each needs, its pattern.
+        dotted: PTX tokens and words as parts between dots, by their first part.
+    """
+
+    words: frozenset[str]
+    spaced: tuple[tuple[str, frozenset[str], re.Pattern[str]], ...]
+    dotted: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]]
+
+
+@lru_cache(maxsize=4)
+def _known_tokens(tokens: frozenset[str]) -> _KnownTokens:
+    words = frozenset(token for token in tokens if _IDENTIFIER.fullmatch(token))
+    spaced = []
+    for token in sorted(tokens - words):
+        pattern = _spaced(token)
+        if pattern is not None:
+            # A word at a wildcard's or a digit's side is part of a longer one in the text.
+            needed = frozenset(_IDENTIFIER.findall(token)) if re.fullmatch(r"[\w\s:()<>,*]*", token) else frozenset()
+            spaced.append((token, needed, pattern))
+    dotted: dict[str, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
+    for token in sorted(tokens):
+        if "." in token or token in words:
+            parts = tuple(token.lower().split()[0].split("."))
+            dotted[parts[0]].append((token, parts))
+    return _KnownTokens(words, tuple(spaced), {first: tuple(entries) for first, entries in dotted.items()})
 
 
 def _without_assembly_strings(view: SyntaxView) -> str:
@@ -176,12 +211,11 @@ def _spaced(token: str) -> re.Pattern[str] | None:
                       + (r"(?!\w)" if parts[-1][-1].isalnum() else ""))  # fmt: skip
 
 
-def _generalizing(mnemonic: str, dotted: list[tuple[str, tuple[str, ...]]]) -> str:
-    """The longest known token whose parts all occur in the mnemonic, in order, from its first part on."""
-    parts = mnemonic.lower().split(".")
+def _generalizing(parts: list[str], candidates: Sequence[tuple[str, tuple[str, ...]]]) -> str:
+    """The longest of the tokens whose parts all occur in the mnemonic's, in order."""
     best, length = "", 0
-    for token, wanted in dotted:
-        if len(wanted) <= length or wanted[0] != parts[0]:
+    for token, wanted in candidates:
+        if len(wanted) <= length:
             continue
         rest = iter(parts)
         if all(part in rest for part in wanted):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+from ingest import patterns
 from ingest.nodes import (
     IDENTIFIER,
     Aggregate,
@@ -95,7 +96,7 @@ class SyntaxView:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        return [0, *(m.end() for m in re.finditer("\n", self.code))]
+        return [0, *(m.end() for m in patterns.finditer("\n", self.code))]
 
     def line(self, offset: int) -> int:
         """1-based line of an offset."""
@@ -205,7 +206,7 @@ class SyntaxView:
 
     def search(self, pattern: str | re.Pattern[str], span: Span | None = None) -> Iterator[re.Match[str]]:
         """Matches in the code, or in one span of it."""
-        compiled = re.compile(pattern) if isinstance(pattern, str) else pattern
+        compiled = patterns.compiled(pattern)
         if span is None:
             return compiled.finditer(self.code) if may_match(compiled, self.code) else iter(())
         return compiled.finditer(self.code, span.start, span.end)
@@ -225,7 +226,7 @@ class SyntaxView:
         return self._calls[key]
 
     def _find_calls(self, pattern: str) -> Iterator[Call]:
-        wanted = re.compile(pattern)
+        wanted = patterns.compiled(pattern)
         places = [(p, name) for name, found in self._called_names.items() if wanted.fullmatch(name) for p in found]
         for start, name in sorted(places):
             call = self._call_at(start, name)
@@ -237,7 +238,7 @@ class SyntaxView:
         """Offsets of every name before an opening bracket, definitions left out."""
         defined = {f.name_start for f in self.functions}
         table: dict[str, list[int]] = defaultdict(list)
-        for match in re.finditer(r"(?<![\w#])[A-Za-z_]\w*(?=\s*[<(])", self.code):
+        for match in patterns.finditer(r"(?<![\w#])[A-Za-z_]\w*(?=\s*[<(])", self.code):
             if match.start() not in defined:
                 table[match.group()].append(match.start())
         return table
@@ -251,7 +252,7 @@ class SyntaxView:
         if not opening:
             return None
         end = closing(self.code, opening.end() - 1)
-        before = re.search(r"[\w:.>\-]*$", self.code[max(0, start - 80) : start])
+        before = patterns.search(r"[\w:.>\-]*$", self.code[max(0, start - 80) : start])
         path = (before.group() if before else "") + name
         return Call(name, path, template, split_top(self.code[opening.end() : end - 1]), Span(start, end))
 

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     SHARED_NAME,
     device_functions,
@@ -30,9 +31,11 @@ def shared_memory_aliasing(view: SyntaxView) -> Iterator[Finding]:
     yield from _overlaid_tensors(view)
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
-        if aggregate.keyword == "union" and re.search(r"(?i)smem|shared|TempStorage|cosize|Storage", text):
+        if aggregate.keyword == "union" and patterns.search(r"(?i)smem|shared|TempStorage|cosize|Storage", text):
             yield Finding(aggregate.span, "a union of shared-memory storages", 0.85)
-        elif aggregate.keyword == "union" and re.search(rf"__shared__[^;]*\b{aggregate.name or '$^'}\b", view.code):
+        elif aggregate.keyword == "union" and patterns.search(
+            rf"__shared__[^;]*\b{aggregate.name or '$^'}\b", view.code
+        ):
             yield Finding(aggregate.span, f"union {aggregate.name} is declared __shared__", 0.9)
     yield from mentions(view, r"\b__shared__\s+union\b", "{0}", 0.9)
     yield from _chosen_overlay(view)
@@ -47,7 +50,7 @@ def _chosen_overlay(view: SyntaxView) -> Iterator[Finding]:
     for match in view.search(
         rf"\b(?:std::|cute::|cutlass::)?(?:const_|constexpr_|cute_)?max\s*\(\s*({size})\s*,\s*({size})\s*\)"
     ):
-        if match.group(1) != match.group(2) and not re.search(r"(?i)align|stage", match.group(0)):
+        if match.group(1) != match.group(2) and not patterns.search(r"(?i)align|stage", match.group(0)):
             yield Finding(Span(*match.span()), f"{' '.join(match.group().split())}: one region holds either", 0.82)
 
 
@@ -58,12 +61,14 @@ def _base_reuse(view: SyntaxView, function: Function) -> Iterator[Finding]:
             continue
         base = re.escape(array.name)
         views = [
-            a for a in view.within(function, view.assignments) if a.declares and re.search(rf"\b{base}\b", a.value)
+            a
+            for a in view.within(function, view.assignments)
+            if a.declares and patterns.search(rf"\b{base}\b", a.value)
         ]
         whole = [
             a
             for a in views
-            if re.fullmatch(rf"\s*(?:\([\w\s:]+\*\)|reinterpret_cast<[^>]*>)?\s*\(?\s*{base}\s*\)?\s*", a.value)
+            if patterns.fullmatch(rf"\s*(?:\([\w\s:]+\*\)|reinterpret_cast<[^>]*>)?\s*\(?\s*{base}\s*\)?\s*", a.value)
         ]
         carved = [
             a
@@ -90,16 +95,16 @@ def _same_offset_views(view: SyntaxView, function: Function) -> Iterator[Finding
     around = [*view.within_variables(function), *view.file_variables]
     given = [v for v in view.parameters_of(function) if SHARED_NAME.search(v.name)]
     raw = {v.name for v in around if v.shared} | {v.name for v in given}
-    raw = {v.name for v in [*around, *given] if v.name in raw and re.search(r"\bchar\b|uint8_t|byte", v.type)}
+    raw = {v.name for v in [*around, *given] if v.name in raw and patterns.search(r"\bchar\b|uint8_t|byte", v.type)}
     if not raw:
         return
     seen: dict[str, list[tuple[str, Span]]] = defaultdict(list)
     for a in view.within(function, view.assignments):
-        match = re.search(r"reinterpret_cast\s*<[^;]*?>\s*\(\s*(.*)\)\s*$", a.value.strip(), re.DOTALL) or re.search(
-            r"\(\s*[\w:]+\s*\*\s*\)\s*(.*)$", a.value.strip(), re.DOTALL
-        )
+        match = patterns.search(
+            r"reinterpret_cast\s*<[^;]*?>\s*\(\s*(.*)\)\s*$", a.value.strip(), re.DOTALL
+        ) or patterns.search(r"\(\s*[\w:]+\s*\*\s*\)\s*(.*)$", a.value.strip(), re.DOTALL)
         if a.declares and match and names_in(match.group(1)) & raw:
-            seen[re.sub(r"\s", "", match.group(1))].append((a.name, a.span))
+            seen[patterns.sub(r"\s", "", match.group(1))].append((a.name, a.span))
     for offset, views in seen.items():
         if len({name for name, _ in views}) > 1:
             span = Span(views[0][1].start, views[-1][1].end)
@@ -112,7 +117,7 @@ def _overlaid_tensors(view: SyntaxView) -> Iterator[Finding]:
         r"\bTensor\s+s(\w+)\s*=\s*(?:cute::)?make_tensor\s*\(([^;]*?)(?<![.\w])s([A-Z]\w*)\.data\(\)([^;]*);"
     ):
         name, before, base, behind = match.groups()
-        shifted = re.match(r"\s*\+", behind) and ":" not in behind
+        shifted = patterns.match(r"\s*\+", behind) and ":" not in behind
         if not shifted and not name.startswith(base) and not before.strip().endswith("+"):
             yield Finding(Span(*match.span()), f"s{name} lies on the memory of s{base}", 0.85)
 
@@ -121,7 +126,7 @@ def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """An array used with its own type and, through a cast of its address, with another."""
     for array in view.within_variables(function):
         unsized = array.dimensions in ((), ("",))
-        if not array.shared or unsized or re.search(r"\bchar\b|uint8_t", array.type):
+        if not array.shared or unsized or patterns.search(r"\bchar\b|uint8_t", array.type):
             continue
         base = rf"(?:{array.name}|&\s*{array.name}(?:\s*\[[^\]]*\])+)"
         cast = next(
@@ -136,8 +141,8 @@ def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
         if (
             cast
             and direct
-            and not re.search(rf"\b{kind}\b", array.type)
-            and re.fullmatch(r"half|float|\w*bfloat\w*|u?int(?:8|16|32)?(?:_t)?|unsigned|double", kind)
+            and not patterns.search(rf"\b{kind}\b", array.type)
+            and patterns.fullmatch(r"half|float|\w*bfloat\w*|u?int(?:8|16|32)?(?:_t)?|unsigned|double", kind)
             and ("int" not in kind + array.type or _written_through(view, function, cast.start()))
         ):
             yield Finding(Span(*cast.span()), f"{array.name} is also used as {kind}", 0.8)
@@ -146,13 +151,13 @@ def _retyped_base(view: SyntaxView, function: Function) -> Iterator[Finding]:
 def _written_through(view: SyntaxView, function: Function, offset: int) -> bool:
     """Whether the pointer made by a cast is written, or is itself the target of a store or a callee's output."""
     statement = view.text(statement_at(view, offset))
-    if re.search(r"\*\s*\)[^=;]*\[[^\]]*\]\s*=[^=]", statement):
+    if patterns.search(r"\*\s*\)[^=;]*\[[^\]]*\]\s*=[^=]", statement):
         return True
-    name = re.match(r"\s*(?:[\w:]+\s+)*[*&]*\s*([A-Za-z_]\w*)\s*=", statement)
+    name = patterns.match(r"\s*(?:[\w:]+\s+)*[*&]*\s*([A-Za-z_]\w*)\s*=", statement)
     if not name:
-        return bool(re.search(r"\w\s*\(", statement))
+        return bool(patterns.search(r"\w\s*\(", statement))
     written = any(a.name == name.group(1) and not a.declares for a in view.within(function, view.assignments))
-    return written or bool(re.search(rf"[(,]\s*{name.group(1)}\b", view.text(function.body)))
+    return written or bool(patterns.search(rf"[(,]\s*{name.group(1)}\b", view.text(function.body)))
 
 
 def _staging_reuse(view: SyntaxView) -> Iterator[Finding]:
@@ -163,12 +168,12 @@ def _staging_reuse(view: SyntaxView) -> Iterator[Finding]:
             views = [
                 a
                 for a in view.within(function, view.assignments)
-                if re.search(rf"\b{array.name}\b", a.value) and a.declares and "+" not in a.value
+                if patterns.search(rf"\b{array.name}\b", a.value) and a.declares and "+" not in a.value
             ]
             later = [
                 c
                 for c in view.within(function, view.calls(r"\w*(?:write|store|epilogue)\w*"))
-                if any(re.match(rf"\s*&?\s*{array.name}\b", x) for x in c.arguments)
+                if any(patterns.match(rf"\s*&?\s*{array.name}\b", x) for x in c.arguments)
             ]
             if views and later:
                 yield Finding(later[-1].span, f"{later[-1].path} reuses {array.name}, which held {views[0].name}", 0.75)

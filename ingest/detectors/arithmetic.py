@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import assembled, called, first, mentions, value_parameters
 from ingest.registry import Finding, detector
 from ingest.syntax import Span, SyntaxView, names_in
@@ -79,7 +80,7 @@ def exp2_trick(view: SyntaxView) -> Iterator[Finding]:
             beside = view.line(near.start()) == view.line(match.start())
             why = f"{match.group().rstrip('( ')} with {near.group()} folded in"
             yield Finding(_line_span(view, match.start()), why, 0.92 + 0.02 * beside)
-        elif re.search(r"\b\w*log2f?\s*\(", view.code) and re.search(r"(?i)lse|max", view.code):
+        elif patterns.search(r"\b\w*log2f?\s*\(", view.code) and patterns.search(r"(?i)lse|max", view.code):
             yield Finding(
                 _line_span(view, match.start()), f"{match.group().rstrip('( ')} on a softmax state in base 2", 0.48
             )
@@ -115,7 +116,7 @@ def packed_half2_math(view: SyntaxView) -> Iterator[Finding]:
         owner = view.function_at(a.span.start)
         if owner is None or not owner.on_device or not _HALF2.search(view.type_of(a.name, owner)):
             continue
-        product = re.search(r"\b(\w+)(?:\[[^\]]*\])?\s*([*+]|-(?!>))\s*(\w+)", a.value)
+        product = patterns.search(r"\b(\w+)(?:\[[^\]]*\])?\s*([*+]|-(?!>))\s*(\w+)", a.value)
         if (product and {product.group(1), product.group(3)} <= packed) or (
             a.operator in ("+=", "*=", "-=") and names_in(a.value) & packed and a.name in packed
         ):
@@ -154,7 +155,7 @@ def _valued_branches(view: SyntaxView) -> Iterator[Finding]:
     values = _value_parameters(view)
     for branch in view.branches:
         used = names_in(branch.condition) & set(values)
-        members = re.search(r"\b(?:\w*[Tt]raits|T)::(k?\w+)", branch.condition)
+        members = patterns.search(r"\b(?:\w*[Tt]raits|T)::(k?\w+)", branch.condition)
         if not used and not (members and branch.constexpr):
             continue
         name = sorted(used)[0] if used else members.group(1) if members else ""
@@ -166,10 +167,10 @@ def _valued_branches(view: SyntaxView) -> Iterator[Finding]:
                 f"if constexpr on {name}",
                 0.92,
             )
-        elif re.fullmatch(rf"\s*!?\s*{re.escape(name)}\s*(?:[=!<>]=?\s*[\w:]+)?\s*", branch.condition) or (
+        elif patterns.fullmatch(rf"\s*!?\s*{re.escape(name)}\s*(?:[=!<>]=?\s*[\w:]+)?\s*", branch.condition) or (
             used
             and not branch.expression
-            and re.search(rf"(?:^|&&|\|\|)\s*!?{re.escape(name)}\s*(?:$|&&|\|\|)", branch.condition)
+            and patterns.search(rf"(?:^|&&|\|\|)\s*!?{re.escape(name)}\s*(?:$|&&|\|\|)", branch.condition)
         ):
             head = Span(values[name].start, values[name].end) if name in values else branch.span
             yield Finding(
@@ -187,7 +188,9 @@ def _valued_traits(view: SyntaxView) -> Iterator[Finding]:
         if match.group(1) in values:
             yield Finding(Span(*match.span()), f"{match.group()} chooses a type by value", 0.9)
     for match in view.search(r"\b(?:std::|cute::)?(?:conditional|enable_if)(?:_t)?\s*<\s*([^;]*?),"):
-        if names_in(match.group(1)) & values and not re.search(r"is_same|is_floating|is_integral", match.group(1)):
+        if names_in(match.group(1)) & values and not patterns.search(
+            r"is_same|is_floating|is_integral", match.group(1)
+        ):
             yield Finding(Span(*match.span()), f"{' '.join(match.group().split())[:60]} chooses by value", 0.88)
     for match in view.search(r"\btemplate\s*<\s*>\s*(?:struct|class|__\w+__[^;{]*?)\s*\w+\s*<\s*(?:true|false|\d+)"):
         yield Finding(Span(*match.span()), f"specialized for a value: {' '.join(match.group().split())[:60]}", 0.8)
@@ -196,24 +199,28 @@ def _valued_traits(view: SyntaxView) -> Iterator[Finding]:
 def _instances(view: SyntaxView) -> Iterator[Finding]:
     """One template instantiated in this file with different constants, by a switch or branches."""
     templates = {
-        f.name for f in view.functions if any(not re.match(r"(?:typename|class)\b", p) for p in f.template_parameters)
+        f.name
+        for f in view.functions
+        if any(not patterns.match(r"(?:typename|class)\b", p) for p in f.template_parameters)
     }
     found: dict[str, dict[str, Span]] = {}
     for macro in view.defines:
         for parameter in macro.parameters or ():
-            if any(re.search(rf"\b{re.escape(t)}\s*<[^;>]*\b{re.escape(parameter)}\b", macro.body) for t in templates):
+            if any(
+                patterns.search(rf"\b{re.escape(t)}\s*<[^;>]*\b{re.escape(parameter)}\b", macro.body) for t in templates
+            ):
                 for call in view.calls(re.escape(macro.name)):
-                    literal = [x for x in call.arguments if re.fullmatch(r"\d+|true|false", x)]
+                    literal = [x for x in call.arguments if patterns.fullmatch(r"\d+|true|false", x)]
                     if literal:
                         found.setdefault(macro.name, {}).setdefault(",".join(literal), call.span)
     for match in view.search(
         r"\b([A-Za-z_]\w*)\s*<\s*([^;<>{}()]*\b(?:\d+|true|false)\b[^;<>{}()]*)>\s*(?=\(|<<<|[,;)])"
     ):
         if match.group(1) in templates:
-            key = re.sub(r"\s", "", match.group(2))
+            key = patterns.sub(r"\s", "", match.group(2))
             found.setdefault(match.group(1), {}).setdefault(key, Span(*match.span()))
     for name, instances in found.items():
-        literals = {re.sub(r"[^\d,truefals]", "", k) for k in instances}
+        literals = {patterns.sub(r"[^\d,truefals]", "", k) for k in instances}
         if len(instances) >= 2 and len(literals) >= 2:
             spans = list(instances.values())
             yield Finding(

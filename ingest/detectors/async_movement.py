@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     assembled,
     called,
@@ -43,9 +44,9 @@ def async_copy(view: SyntaxView) -> Iterator[Finding]:
 def _untransacted_loads(view: SyntaxView) -> Iterator[Finding]:
     """Asynchronous tile loads that no transaction barrier counts: copies by the threads themselves."""
     for call in view.calls(r"load_async(?:_wait)?"):
-        target = re.match(r"\w+", call.arguments[0]) if call.arguments else None
+        target = patterns.match(r"\w+", call.arguments[0]) if call.arguments else None
         kind = view.type_of(target.group(), view.function_at(call.span.start)) if target else ""
-        if "tma" not in call.path and "cluster" not in call.path and not re.match(r"r[tv]_", kind):
+        if "tma" not in call.path and "cluster" not in call.path and not patterns.match(r"r[tv]_", kind):
             yield Finding(call.span, f"calls {call.path}", 0.85)
 
 
@@ -108,13 +109,13 @@ def software_pipelining(view: SyntaxView) -> Iterator[Finding]:
 
 def _counted_stages(view: SyntaxView) -> Iterator[Finding]:
     """A constant number of stages, two or more, in a file that copies asynchronously."""
-    copies = re.search(_ASYNC_CALL + r"|SM80_CP_ASYNC|SM90_TMA|tma::|cp\.async|Pipeline\w+|load_async", view.code)
+    copies = patterns.search(_ASYNC_CALL + r"|SM80_CP_ASYNC|SM90_TMA|tma::|cp\.async|Pipeline\w+|load_async", view.code)
     if not copies:
         return
     name = r"\b(\w*(?:[sS]tages?|STAGES?|PIPE(?:LINE)?_DEPTH|PipeDepth|NUM_BUFFERS?))\b"
     for match in view.search(rf"{name}\s*=\s*([^,;)}}>]*)"):
         declared = match.group(1) in constants(view) or "constexpr" in view.text(statement_at(view, match.start()))
-        if declared and not re.fullmatch(r"[01]|.*\b(?:idx|index|id)\b.*", match.group(2).strip()):
+        if declared and not patterns.fullmatch(r"[01]|.*\b(?:idx|index|id)\b.*", match.group(2).strip()):
             yield Finding(Span(*match.span()), f"{match.group(1)} of asynchronous copies", 0.7)
     for match in view.search(rf"\bint\s+{name}\s*[,>]"):
         if match.group(1) in value_parameters(view):
@@ -133,11 +134,11 @@ def _stage_names(view: SyntaxView, loop: Loop) -> dict[str, Span]:
     stages = {m.group("v"): Span(*m.span()) for m in view.search(_ROTATION, loop.span)}
     owner = view.function_at(loop.span.start)
     for assignment in view.inside(loop.span, view.assignments):
-        if not re.search(
+        if not patterns.search(
             r"\b(?:u?int\w*|unsigned|size_t|bool|auto|char|short|long)\b", view.type_of(assignment.name, owner)
         ):
             continue
-        taken = re.search(
+        taken = patterns.search(
             r"(?:%\s*(?:2\b|[\w:]*(?:[Ss]tage|STAGE|[Bb]uf|BUF|PIPE)\w*)|&\s*1\b|\^\s*1\b)", assignment.value
         )
         if taken and set(loop.variables) & names_in(assignment.value) and "lane" not in assignment.value:
@@ -151,9 +152,9 @@ def _alternating_stages(view: SyntaxView) -> Iterator[Finding]:
         for loop in view.within(function, view.loops):
             for name, span in _stage_names(view, loop).items():
                 text = view.text(loop.body)
-                uses = len(re.findall(rf"\b{re.escape(name)}\b", text))
-                indexed = re.search(rf"(?:\[|\+|\(|\*)[^;\[\]]*\b{re.escape(name)}\b", text)
-                moves = re.search(rf"{_ASYNC_CALL}|load_async|\bcopy\s*\(|tma", text) or names_in(text) & shared
+                uses = len(patterns.findall(rf"\b{re.escape(name)}\b", text))
+                indexed = patterns.search(rf"(?:\[|\+|\(|\*)[^;\[\]]*\b{re.escape(name)}\b", text)
+                moves = patterns.search(rf"{_ASYNC_CALL}|load_async|\bcopy\s*\(|tma", text) or names_in(text) & shared
                 if uses >= 2 and indexed and moves and _loads_ahead(view, loop, text):
                     yield Finding(
                         loop.span if view.line(loop.span.end) - view.line(loop.span.start) < 40 else span,
@@ -170,7 +171,7 @@ def _loads_ahead(view: SyntaxView, loop: Loop, text: str) -> bool:
         if variable
         else r"\b(?:next|prefetch)\w*"
     )
-    return bool(re.search(ahead, text)) or bool(re.search(r"wait(?:_group|_prior)?\s*<\s*[1-9\w]", text))
+    return bool(patterns.search(ahead, text)) or bool(patterns.search(r"wait(?:_group|_prior)?\s*<\s*[1-9\w]", text))
 
 
 def _prefetch_in_loop(view: SyntaxView) -> Iterator[Finding]:
@@ -182,16 +183,16 @@ def _prefetch_in_loop(view: SyntaxView) -> Iterator[Finding]:
         inside = view.inside(loop.body, view.assignments)
         for handover in inside:
             source = handover.value.strip()
-            if not re.fullmatch(r"(?i)\w*(?:next|prefetch)\w*(?:\[[^\]]*\])*", source):
+            if not patterns.fullmatch(r"(?i)\w*(?:next|prefetch)\w*(?:\[[^\]]*\])*", source):
                 continue
-            name = re.match(r"\w+", source)
+            name = patterns.match(r"\w+", source)
             loads = [
                 a
                 for a in inside
                 if name
                 and a.name == name.group()
                 and a.span.start < handover.span.start
-                and re.search(r"\[|\*|ld|load", a.value)
+                and patterns.search(r"\[|\*|ld|load", a.value)
             ]
             if loads:
                 yield Finding(
@@ -215,7 +216,7 @@ def _next_loads(view: SyntaxView) -> Iterator[Finding]:
             before = Span(owner.body.start, loop.span.start)
             if any(call.name == issued[0].name for call in view.inside(before, view.calls(issued[0].name))):
                 rest = view.text(Span(branch.span.end, loop.body.end))
-                if re.search(r"\w\s*\(|=", rest):
+                if patterns.search(r"\w\s*\(|=", rest):
                     yield Finding(branch.span, f"{issued[0].name} starts on the next {loop.variable} early", 0.8)
 
 
@@ -228,7 +229,7 @@ def _partial_waits(view: SyntaxView) -> Iterator[Finding]:
     for match in view.search(pattern):
         pending = match.group(1) or match.group(2)
         loops = view.loops_around(match.start())
-        if pending != "0" and loops and not re.fullmatch(r"k[A-Z]\w*|[Nn]", pending):
+        if pending != "0" and loops and not patterns.fullmatch(r"k[A-Z]\w*|[Nn]", pending):
             yield Finding(
                 Span(*match.span()),
                 f"{' '.join(match.group().split())} leaves {pending} groups in flight inside the loop",
@@ -238,10 +239,10 @@ def _partial_waits(view: SyntaxView) -> Iterator[Finding]:
         text = view.text(loop.body)
         issue = [
             m.start()
-            for m in re.finditer(r"\b\w*(?:cp_async_fence|cp_async_commit|commit_group|pipeline_commit)\w*", text)
+            for m in patterns.finditer(r"\b\w*(?:cp_async_fence|cp_async_commit|commit_group|pipeline_commit)\w*", text)
         ]
-        wait = [m.start() for m in re.finditer(r"\b\w*(?:cp_async_wait|wait_group|pipeline_wait)\w*", text)]
-        math = [m.start() for m in re.finditer(r"\b(?:\w*gemm\w*|\w*mma\w*)\s*(?:<[^;()]*>)?\s*\(", text)]
+        wait = [m.start() for m in patterns.finditer(r"\b\w*(?:cp_async_wait|wait_group|pipeline_wait)\w*", text)]
+        math = [m.start() for m in patterns.finditer(r"\b(?:\w*gemm\w*|\w*mma\w*)\s*(?:<[^;()]*>)?\s*\(", text)]
         if issue and wait and math and any(w < i < m for w in wait for i in issue for m in math):
             yield Finding(
                 Span(loop.body.start + issue[0], loop.body.start + math[-1]),

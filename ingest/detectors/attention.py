@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import EXPONENTIAL, device_functions, line_at, origins
 from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Branch, Function, Span, SyntaxView
@@ -21,12 +22,12 @@ def causal_block_skipping(view: SyntaxView) -> Iterator[Finding]:
         headers += [m.group(1) for m in view.search(returned, function.body)]
         bounds = {path for header in headers for path in origins(view, header, function, depth=1)}
         for a in view.within(function, view.assignments):
-            if a.name not in bounds or not re.search(r"\bmin\b|\bmax\b|ceil_div|cdiv|/|\?", a.value):
+            if a.name not in bounds or not patterns.search(r"\bmin\b|\bmax\b|ceil_div|cdiv|/|\?", a.value):
                 continue
             guard = _guarding(view, a)
             reason = guard or (_CAUSAL.search(a.value) and a.value)
-            limited = re.search(r"(?i)block|tile|row|\bm_|q_|query|kBlockM|end|start", a.value)
-            if reason and limited and not re.search(r"(?i)mask|-\s*INF", a.name):
+            limited = patterns.search(r"(?i)block|tile|row|\bm_|q_|query|kBlockM|end|start", a.value)
+            if reason and limited and not patterns.search(r"(?i)mask|-\s*INF", a.name):
                 yield Finding(
                     _guard_span(view, a),
                     f"{a.name} ends the loop early where {' '.join(str(reason).split())[:60]}",
@@ -57,8 +58,8 @@ def _skipping_branches(view: SyntaxView, function: Function) -> Iterator[Finding
     for branch in view.within(function, view.branches):
         if branch.expression or not view.loops_around(branch.span.start):
             continue
-        leaves = re.match(r"[\s{]*(?:break|continue)\s*;", view.text(branch.consequence))
-        blocks = re.search(
+        leaves = patterns.match(r"[\s{]*(?:break|continue)\s*;", view.text(branch.consequence))
+        blocks = patterns.search(
             r"(?i)(?:block|tile|start|begin|first)\w*[^&|]*(?:>|<)[^&|]*(?:block|tile|end|last|row|q)\w*",
             branch.condition,
         )
@@ -83,14 +84,14 @@ def grouped_query_sharing(view: SyntaxView) -> Iterator[Finding]:
         if (
             owner is None
             or not owner.on_device
-            or not re.search(r"(?i)kv_?head|head_?kv|k_head|bidh_?kv?|hk\b", a.name)
+            or not patterns.search(r"(?i)kv_?head|head_?kv|k_head|bidh_?kv?|hk\b", a.name)
         ):
             continue
-        divided = re.search(r"/\s*([\w.]+)", a.value)
+        divided = patterns.search(r"/\s*([\w.]+)", a.value)
         if (
             divided
-            and re.search(r"(?i)head|bidh|\bh\b", a.value)
-            and not re.search(r"(?i)ngroups|dim", divided.group())
+            and patterns.search(r"(?i)head|bidh|\bh\b", a.value)
+            and not patterns.search(r"(?i)ngroups|dim", divided.group())
         ):
             yield Finding(a.span, f"{a.name} = {' '.join(a.value.split())[:60]}", 0.88)
     for match in view.search(r"\b(?:qo?_head\w*|head_idx)\s*=\s*kv_head\w*\s*\*\s*\w+\s*\+\s*\w+"):
@@ -108,17 +109,17 @@ def recomputation(view: SyntaxView) -> Iterator[Finding]:
     """A backward pass that rebuilds forward values from inputs and a stored statistic."""
     for function in device_functions(view):
         around = f"{function.name} {view.text(function.head)}"
-        backward = re.search(r"(?i)bwd|backward|_back\b|_back_|dq_?dk|dqdk|grad", around)
+        backward = patterns.search(r"(?i)bwd|backward|_back\b|_back_|dq_?dk|dqdk|grad", around)
         if not backward:
             continue
         for call in view.within(function, view.calls(rf"{EXPONENTIAL}|\w*exp2\w*")):
-            if re.search(r"(?i)lse|logsumexp|softmax_lse|row_stat", " ".join(call.arguments)):
+            if patterns.search(r"(?i)lse|logsumexp|softmax_lse|row_stat", " ".join(call.arguments)):
                 yield Finding(call.span, f"{call.path} rebuilds probabilities from the stored log-sum-exp", 0.9)
         forward = next(iter(view.calls(r"\w*(?:scan_fwd|forward|silu|softplus)\w*|InclusiveScan\w*")), None)
         if (
             forward
             and function.body.holds(forward.span.start)
-            and re.search(r"(?i)dout|dy\b|grad", view.text(function.body))
-            and re.search(r"(?i)recomput|InclusiveScan", view.text(function.body))
+            and patterns.search(r"(?i)dout|dy\b|grad", view.text(function.body))
+            and patterns.search(r"(?i)recomput|InclusiveScan", view.text(function.body))
         ):
             yield Finding(forward.span, f"{forward.path} runs the forward step again inside {function.name}", 0.6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     device_functions,
     global_names,
@@ -55,8 +56,8 @@ def _has_main_work(view: SyntaxView, function: Function, body: str) -> bool:
         a.operator == "+="
         and a.name not in outputs
         and view.loops_around(a.span.start)
-        and not re.fullmatch(r"\s*[\w:.*+()\s]*(?:[sS]tride|Dim|SIZE|Size)\w*[\w.\s*+()]*", a.value)
-        and re.search(r"\*|\[", a.value)
+        and not patterns.fullmatch(r"\s*[\w:.*+()\s]*(?:[sS]tride|Dim|SIZE|Size)\w*[\w.\s*+()]*", a.value)
+        and patterns.search(r"\*|\[", a.value)
         for a in view.within(function, view.assignments)
     )
     return bool(accumulates or _MAIN.search(body))
@@ -66,13 +67,13 @@ def _added_operands(view: SyntaxView, function: Function, body: str) -> Iterator
     """Stores whose value brings in a bias, residual, gate, skip or scale operand."""
     operand = r"(?i)\b(?:bias\w*|b_bias|residual\w*|gate\w*|skip\w*|d_(?:vals?|skip)|mul|add|beta|alpha|res)\b"
     for a in view.within(function, view.assignments):
-        found = re.search(operand, a.value)
+        found = patterns.search(operand, a.value)
         indexed = not a.declares and ("[" in a.target or "." in a.target or "*" in a.target)
         if not found:
             continue
-        if a.operator in ("+=", "*=") and re.fullmatch(r"(?i)bias\w*|residual\w*|gate\w*|skip\w*", found.group()):
+        if a.operator in ("+=", "*=") and patterns.fullmatch(r"(?i)bias\w*|residual\w*|gate\w*|skip\w*", found.group()):
             yield Finding(a.span, f"{a.target.strip()[:30]} {a.operator} {found.group()}: fused into the kernel", 0.72)
-        elif indexed and re.search(
+        elif indexed and patterns.search(
             rf"[*+]\s*{re.escape(found.group())}\b|\b{re.escape(found.group())}\b(?:\[[^\]]*\])?\s*[*+]", a.value
         ):
             yield Finding(a.span, f"stores {' '.join(a.value.split())[:60]}: {found.group()} is fused", 0.7)
@@ -81,7 +82,7 @@ def _added_operands(view: SyntaxView, function: Function, body: str) -> Iterator
 def _added_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """The same in a language of tile operations: add or multiply in place with a bias, residual or gate tile."""
     for call in view.within(function, view.calls(r"add|mul|add_row|mul_row|add_col|mul_col")):
-        named = call.arguments and re.match(r"(?i)\w*(?:bias|residual|resid|skip|gate)\w*", call.arguments[-1])
+        named = call.arguments and patterns.match(r"(?i)\w*(?:bias|residual|resid|skip|gate)\w*", call.arguments[-1])
         if named and len(call.arguments) == 3 and call.arguments[0].strip() == call.arguments[1].strip():
             yield Finding(call.span, f"{call.path} brings in {call.arguments[-1].strip()}", 0.75)
 
@@ -92,7 +93,9 @@ def _started_sums(view: SyntaxView, function: Function) -> Iterator[Finding]:
     sums = {a.name for a in local if a.feeds_itself and "+" in a.operator + a.value and view.loops_around(a.span.start)}
     for a in local:
         if a.name in sums and a.operator == "=" and not a.feeds_itself:
-            bias = [n for n in origins(view, a.value, function, depth=2) if re.search(r"(?i)bias", n.split(".")[-1])]
+            bias = [
+                n for n in origins(view, a.value, function, depth=2) if patterns.search(r"(?i)bias", n.split(".")[-1])
+            ]
             if bias:
                 yield Finding(a.span, f"{a.name} starts from {bias[0]}", 0.78)
 
@@ -100,10 +103,14 @@ def _started_sums(view: SyntaxView, function: Function) -> Iterator[Finding]:
 def _chosen_operands(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """A flag or pointer named for a bias, residual or gate decides whether a store takes one more operand in."""
     for branch in view.within(function, view.branches):
-        named = re.search(r"(?i)\b\w*(?:residual|bias|gate|skip)\w*\b", branch.condition)
+        named = patterns.search(r"(?i)\b\w*(?:residual|bias|gate|skip)\w*\b", branch.condition)
         if branch.expression or not named:
             continue
         for a in view.inside(branch.consequence, view.assignments):
             stored = "[" in a.target and not a.declares
-            if stored and re.search(r"(?i)\+|\*|add|mul|fma", a.operator + a.value) and a.name in names_in(a.value):
+            if (
+                stored
+                and patterns.search(r"(?i)\+|\*|add|mul|fma", a.operator + a.value)
+                and a.name in names_in(a.value)
+            ):
                 yield Finding(a.span, f"{a.target.strip()[:30]} takes one more operand in where {named.group()}", 0.72)

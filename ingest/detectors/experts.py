@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     called,
 )
@@ -22,15 +22,17 @@ def topk_in_registers(view: SyntaxView) -> Iterator[Finding]:
         if (
             owner is None
             or not owner.on_device
-            or not re.search(r"(?i)\btop_?k\b|\bk\b|topk|n\w*_?experts?_?\w*", loop.condition)
+            or not patterns.search(r"(?i)\btop_?k\b|\bk\b|topk|n\w*_?experts?_?\w*", loop.condition)
         ):
             continue
         text = view.text(loop.body)
-        argmax = re.search(
+        argmax = patterns.search(
             r"(?i)if\s*\([^;{]*(\w*(?:val|max|logit|score|prob)\w*)(?:\[[^\]]*\])?\s*>\s*\w*(?:max|best|val)\w*", text
         )
-        struck = re.search(r"=\s*(?:-\s*(?:\w*INF\w*|\w*inf\w*|1e?\d*|10000\.f?|FLT_MAX)|static_cast<\w+>\(-)", text)
-        shuffled = re.search(r"(?i)shfl", text)
+        struck = patterns.search(
+            r"=\s*(?:-\s*(?:\w*INF\w*|\w*inf\w*|1e?\d*|10000\.f?|FLT_MAX)|static_cast<\w+>\(-)", text
+        )
+        shuffled = patterns.search(r"(?i)shfl", text)
         if argmax and struck and shuffled:
             yield Finding(
                 loop.span,
@@ -49,17 +51,17 @@ def expert_token_sorting(view: SyntaxView) -> Iterator[Finding]:
         if owner is None or not owner.on_device:
             continue
         if (
-            re.search(
+            patterns.search(
                 r"(?i)sorted_token|sorted_ids|sorted_row|permuted_(?:row|token)|expert_first_token|token_map", a.target
             )
             and "[" in a.target
         ):
             yield Finding(a.span, f"writes {a.name} in expert order", 0.88)
         elif (
-            re.search(r"(?i)tokens?_cnts?|expert_counts?|cumsum|expert_offsets?|expert_ids", a.target)
+            patterns.search(r"(?i)tokens?_cnts?|expert_counts?|cumsum|expert_offsets?|expert_ids", a.target)
             and "[" in a.target
-            and re.search(r"(?i)expert", view.text(owner.head) + view.text(owner.body))
-            and re.search(r"(?i)cumsum|offset|prefix", view.text(owner.body))
+            and patterns.search(r"(?i)expert", view.text(owner.head) + view.text(owner.body))
+            and patterns.search(r"(?i)cumsum|offset|prefix", view.text(owner.body))
         ):
             yield Finding(a.span, f"counts and offsets of tokens per expert: {a.name}", 0.75)
     yield from called(view, r"(?:moe_align|sort_?(?:by)?_?expert|expert_sort)\w*(?<!kernel)", "calls {0}", 0.5)

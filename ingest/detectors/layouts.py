@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     assembled,
     called,
@@ -59,7 +60,9 @@ def _places_shared(view: SyntaxView, function: Function, offset: int, shared: fr
         made |= {a.name for a in view.within(function, view.assignments) if names_in(a.value) & made}
     body = view.text(function.body)
     indexed = [
-        m.group(1) for s in shared for m in re.finditer(rf"\b{re.escape(s)}\s*\[((?:[^\[\]]|\[[^\]]*\])*)\]", body)
+        m.group(1)
+        for s in shared
+        for m in patterns.finditer(rf"\b{re.escape(s)}\s*\[((?:[^\[\]]|\[[^\]]*\])*)\]", body)
     ]
     return any(names_in(index) & made for index in indexed)
 
@@ -69,20 +72,22 @@ def _permutes(
 ) -> bool:
     """Whether an XOR permutes an index: a row's low bits mixed into a column, ending in an address."""
     around = statement[max(0, offset - 60) : offset + 60]
-    if re.search(
+    if patterns.search(
         r"__shfl|\^\s*1\s*[;)\]]|seed|hash|rng|philox|(?<!\w)lane\w*\s*\^|\^\s*(?:mask|0x[0-9a-fA-F]{5,})", around
     ):
         return False
-    if re.search(r"\^[^;]*(?:!=|==)|(?:!=|==)[^;]*\^", around):
+    if patterns.search(r"\^[^;]*(?:!=|==)|(?:!=|==)[^;]*\^", around):
         return False
-    masked = re.search(r"\^\s*\(?[^;^]*(?:&|%|>>|/)|(?:&|%|>>|/)[^;^]*\)?\s*\^", around)
+    masked = patterns.search(r"\^\s*\(?[^;^]*(?:&|%|>>|/)|(?:&|%|>>|/)[^;^]*\)?\s*\^", around)
     if not masked:
         return False
-    named = re.search(r"(?i)swizzl|permut", function.name)
-    target = re.match(r"\s*(?:const\s+)?(?:[\w:]+\s+)*?(\w+)\s*(?:\[[^=]*)?=(?!=)", statement)
+    named = patterns.search(r"(?i)swizzl|permut", function.name)
+    target = patterns.match(r"\s*(?:const\s+)?(?:[\w:]+\s+)*?(\w+)\s*(?:\[[^=]*)?=(?!=)", statement)
     if not target and statement.lstrip().startswith("return"):
         return bool(named) or _places_shared(view, function, start, shared)
-    subscripted = any(re.search(rf"\b{re.escape(s)}\b[^;]*\[[^;]*\^", statement) for s in shared & names_in(statement))
+    subscripted = any(
+        patterns.search(rf"\b{re.escape(s)}\b[^;]*\[[^;]*\^", statement) for s in shared & names_in(statement)
+    )
     feeds = False
     for place in view.occurrences(target.group(1), function.body) if target else ():
         begin = max(view.code.rfind(c, function.body.start, place) for c in ";={") + 1
@@ -98,12 +103,12 @@ def bank_conflict_padding(view: SyntaxView) -> Iterator[Finding]:
             continue
         last = array.dimensions[-1]
         if len(array.dimensions) >= 2:
-            padded = re.search(
+            padded = patterns.search(
                 r"\+\s*(\(?\s*(?:[1248]|16)\b(?!\s*\*)|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew|NElts|VEC|Vec)\w*)", last
             )
-            halo = any(re.search(r"\+\s*\(?\s*[1-9]\b", d) and len(d) < 40 for d in array.dimensions[:-1])
+            halo = any(patterns.search(r"\+\s*\(?\s*[1-9]\b", d) and len(d) < 40 for d in array.dimensions[:-1])
         else:
-            padded = re.search(
+            padded = patterns.search(
                 r"\*\s*\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|SKEW|[Pp]ad)\w*)\s*\)|\(\s*[\w:]+\s*\+\s*(?:[1248]|16|\w*(?:PAD|[Pp]ad)\w*)\s*\)\s*\*",
                 last,
             )
@@ -124,7 +129,7 @@ def _padded_strides(view: SyntaxView) -> Iterator[Finding]:
     for match in view.search(
         r"\b(?:constexpr|const|static)\b[^;=]*\b(\w*(?:stride|STRIDE|Stride|pitch|PITCH|ld[abc]?|LD)\w*)\s*=\s*[^;]*\+\s*(?:[1248]|16|\w*(?:PAD|SKEW|[Pp]ad|[Ss]kew)\w*)\s*;"
     ):
-        named = re.search(r"(?i)s(?:h|m)em|shared|PAD|SKEW", match.group())
+        named = patterns.search(r"(?i)s(?:h|m)em|shared|PAD|SKEW", match.group())
         if named or _strides_shared(view, match.group(1), match.start()):
             why = f"padded row length {' '.join(match.group().split())[:70]}"
             yield Finding(Span(*match.span()), why, 0.75)
@@ -135,7 +140,7 @@ def _strides_shared(view: SyntaxView, name: str, offset: int) -> bool:
     function = view.function_at(offset)
     if function is None:
         return False
-    indices = re.finditer(r"\b(\w+)\s*\[((?:[^\[\]]|\[[^\]]*\])*)\]", view.text(function.body))
+    indices = patterns.finditer(r"\b(\w+)\s*\[((?:[^\[\]]|\[[^\]]*\])*)\]", view.text(function.body))
     shared = shared_names(view, function)
     return any(m.group(1) in shared and name in origins(view, m.group(2), function) for m in indices)
 
@@ -164,10 +169,10 @@ def _transposing_stores(view: SyntaxView) -> Iterator[Finding]:
     for assignment in view.assignments:
         if assignment.name not in arrays or assignment.operator != "=":
             continue
-        indices = re.findall(r"\[([^\[\]]*)\]", assignment.target)[-2:]
-        loaded = re.search(r"\w\s*\[([^\[\]]*)\]", assignment.value)
+        indices = patterns.findall(r"\[([^\[\]]*)\]", assignment.target)[-2:]
+        loaded = patterns.search(r"\w\s*\[([^\[\]]*)\]", assignment.value)
         if len(indices) != 2 or not loaded:
             continue
-        fast = re.search(r"\+\s*([A-Za-z_]\w*)\s*$", loaded.group(1))
+        fast = patterns.search(r"\+\s*([A-Za-z_]\w*)\s*$", loaded.group(1))
         if fast and fast.group(1) in names_in(indices[0]) and fast.group(1) not in names_in(indices[1]):
             yield Finding(assignment.span, f"stores {assignment.name} transposed: {assignment.target.strip()}", 0.6)

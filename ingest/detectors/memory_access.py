@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import assembled, called, first, mentions, to_semicolon
 from ingest.registry import Finding, detector
 from ingest.syntax import Span, SyntaxView
@@ -27,10 +28,10 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
     wide = _wide_types(view)
     for match in view.search(_POINTER_CAST):
         kind = (match.group("a") or match.group("b") or match.group("c")).replace("const", "").strip()
-        base = re.sub(r"<.*", "", kind).split("::")[-1].strip()
+        base = patterns.sub(r"<.*", "", kind).split("::")[-1].strip()
         owner = view.function_at(match.start())
         on_host = owner is not None and not owner.on_device
-        if re.fullmatch(_WIDE_BUILTIN, base) or (base in wide and not on_host):
+        if patterns.fullmatch(_WIDE_BUILTIN, base) or (base in wide and not on_host):
             confidence = 0.6 if on_host else 0.95
             yield Finding(to_semicolon(view, match.start()), f"accesses memory through a pointer to {kind}", confidence)
     yield from first(
@@ -63,32 +64,34 @@ def vectorized_access(view: SyntaxView) -> Iterator[Finding]:
 def _wide_types(view: SyntaxView) -> set[str]:
     """Names of the file's own types of 8 bytes or more: aligned structs and aliases of wide types."""
     aligned = r"\b(?:struct|class|union)\s+(?:alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)\s*(\w+)"
-    names = set(re.findall(aligned, view.code))
-    names |= set(re.findall(r"\bstruct\s+(\w+)\s*\{[^{}]*\}\s*__attribute__\s*\(\(aligned", view.code))
+    names = set(patterns.findall(aligned, view.code))
+    names |= set(patterns.findall(r"\bstruct\s+(\w+)\s*\{[^{}]*\}\s*__attribute__\s*\(\(aligned", view.code))
     names = {n for n in names if not _is_narrow(view, n)}
     vector_template = (
         r"\b(?:\w*::)*(?:_?\w*Vec(?:tor|_t)?_?|Aligned\w*Array|aligned_vector|vec_t"
         r"|Packed?128|x128|BytesToType|Vec_\w+)"
     )
     for _ in range(2):
-        for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);|\btypedef\s+([^;]+?)\s+(\w+)\s*;", view.code):
+        for match in patterns.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);|\btypedef\s+([^;]+?)\s+(\w+)\s*;", view.code):
             name, kind = match.group(1) or match.group(4), match.group(2) or match.group(3)
-            member = re.search(r">\s*::\s*(\w+)\s*$", kind)
-            head = re.sub(r"<.*", "", kind.replace("typename", ""), flags=re.DOTALL).strip().split("::")[-1].strip()
+            member = patterns.search(r">\s*::\s*(\w+)\s*$", kind)
+            head = (
+                patterns.sub(r"<.*", "", kind.replace("typename", ""), flags=re.DOTALL).strip().split("::")[-1].strip()
+            )
             head = member.group(1) if member else head
             if (
-                re.fullmatch(_WIDE_BUILTIN, head)
+                patterns.fullmatch(_WIDE_BUILTIN, head)
                 or head in names
-                or re.match(vector_template + r"\s*<", kind.replace("typename", "").strip())
+                or patterns.match(vector_template + r"\s*<", kind.replace("typename", "").strip())
             ):
                 names.add(name)
-    for match in re.finditer(vector_template + r"(?=\s*<)", view.code):
+    for match in patterns.finditer(vector_template + r"(?=\s*<)", view.code):
         names.add(match.group().split("::")[-1])
     return names
 
 
 def _is_narrow(view: SyntaxView, name: str) -> bool:
-    match = re.search(rf"(?:alignas|__align__)\s*\(\s*([124])\s*\)\s*{name}\b", view.code)
+    match = patterns.search(rf"(?:alignas|__align__)\s*\(\s*([124])\s*\)\s*{name}\b", view.code)
     return bool(match)
 
 
@@ -106,7 +109,9 @@ def _counted_bytes(view: SyntaxView) -> Iterator[Finding]:
 def _wide_async_copies(view: SyntaxView) -> Iterator[Finding]:
     for statement in view.assembly:
         for mnemonic in statement.mnemonics:
-            if re.match(r"cp\.async\.c[ag]\.", mnemonic) and re.search(r",\s*(?:16|8|%\w+)\s*[,;]", statement.text):
+            if patterns.match(r"cp\.async\.c[ag]\.", mnemonic) and patterns.search(
+                r",\s*(?:16|8|%\w+)\s*[,;]", statement.text
+            ):
                 yield Finding(statement.span, f"PTX {mnemonic} copies up to 16 bytes at once", 0.85)
     yield from called(view, r"cp_async_?16\w*|\w*copy_?16B?\w*|\w*load_?128\w*", "{0} copies 16 bytes at once", 0.85)
 
@@ -114,7 +119,7 @@ def _wide_async_copies(view: SyntaxView) -> Iterator[Finding]:
 def _wide_parameters(view: SyntaxView) -> Iterator[Finding]:
     """A pointer to a vector type that is subscripted."""
     for variable in view.variables:
-        base = re.match(rf"(?:const\s+)?({_WIDE_BUILTIN})\b[^(]*\*", variable.type)
+        base = patterns.match(rf"(?:const\s+)?({_WIDE_BUILTIN})\b[^(]*\*", variable.type)
         if not base or variable.shared:
             continue
         owner = view.function_at(variable.start)
@@ -138,7 +143,7 @@ def read_only_cache(view: SyntaxView) -> Iterator[Finding]:
         for variable in view.parameters_of(kernel):
             if "__restrict__" not in variable.type:
                 continue
-            if re.match(r"const\b", variable.type) or re.search(r"\bconst\s*\*", variable.type):
+            if patterns.match(r"const\b", variable.type) or patterns.search(r"\bconst\s*\*", variable.type):
                 span = Span(variable.start, variable.end)
                 yield Finding(span, f"parameter {variable.name} is const __restrict__, which allows it", 0.4)
 
@@ -166,7 +171,7 @@ def cache_hints(view: SyntaxView) -> Iterator[Finding]:
         ),
     )
     for statement in view.assembly:
-        if re.search(r"L2::(?:\d+B|evict|cache_hint)|\.no_allocate", statement.text):
+        if patterns.search(r"L2::(?:\d+B|evict|cache_hint)|\.no_allocate", statement.text):
             yield Finding(statement.span, "PTX with an L2 hint", 0.9)
 
 
@@ -184,7 +189,7 @@ def paged_kv_cache(view: SyntaxView) -> Iterator[Finding]:
     for match in view.search(rf"\b\w*{table}\w*\s*(?:\[|\(|\.(?:data|at|block|page)\b|\+)"):
         statement = to_semicolon(view, match.start())
         owner = view.function_at(match.start())
-        if owner is not None and re.search(
+        if owner is not None and patterns.search(
             r"page_size|block_size|PAGE|BLOCK_SIZE|\bpage|kBlockSize", view.text(owner.body)
         ):
             yield Finding(statement, f"looks a page up in {match.group().rstrip('[.+ ')}", 0.9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     called,
     definitions,
@@ -35,7 +36,7 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
     yield from _preset_loads(view)
     yield from _guarded_copies(view)
     for call in view.calls(r"Load|Store"):
-        if re.search(
+        if patterns.search(
             r"(?i)block(?:load|store)|\)\.(?:Load|Store)$|warp(?:load|store)",
             call.path + view.code[call.span.start - 60 : call.span.start],
         ):
@@ -61,14 +62,16 @@ def boundary_predication(view: SyntaxView) -> Iterator[Finding]:
         mentions(view, r"\b(?:cute::)?make_tensor\s*<\s*bool\s*>", "{0}: a tensor of predicates", 0.85),
     )
     for statement in view.assembly:
-        guard = re.search(r"@!?%?\w+\s+(?:cp\.async|ld\.|st\.)", statement.text)
-        if guard or re.search(r"cp\.async\.c[ag]\S*\s+\[%\d\],\s*\[%\d\],\s*(?:%\w+|\d+),\s*%\w+", statement.text):
+        guard = patterns.search(r"@!?%?\w+\s+(?:cp\.async|ld\.|st\.)", statement.text)
+        if guard or patterns.search(
+            r"cp\.async\.c[ag]\S*\s+\[%\d\],\s*\[%\d\],\s*(?:%\w+|\d+),\s*%\w+", statement.text
+        ):
             yield Finding(statement.span, "predicated PTX access with zero fill", 0.9)
 
 
 def _bound_guard(condition: str) -> bool:
     """Whether a condition compares a computed index with a bound (not a flag, a null or a lane)."""
-    return any(_bounds_index(part) for part in re.split(r"&&|\|\|", condition))
+    return any(_bounds_index(part) for part in patterns.split(r"&&|\|\|", condition))
 
 
 _LIMIT = re.compile(
@@ -79,24 +82,28 @@ _LIMIT = re.compile(
 
 def _bounds_index(comparison: str) -> bool:
     """Whether one comparison sets a computed index against a bound that is a plain name, member or size."""
-    bare = re.sub(r"\b(?:u?int\d*(?:_t)?|unsigned|size_t|static_cast\s*<[^<>]*>)\s*\(([^()]*)\)", r"\1", comparison)
-    match = re.fullmatch(r"\s*[!(]*([^<>=]+?)(<=|<|>=|>)([^<>=]+?)\)*\s*", bare)
+    bare = patterns.sub(
+        r"\b(?:u?int\d*(?:_t)?|unsigned|size_t|static_cast\s*<[^<>]*>)\s*\(([^()]*)\)", r"\1", comparison
+    )
+    match = patterns.fullmatch(r"\s*[!(]*([^<>=]+?)(<=|<|>=|>)([^<>=]+?)\)*\s*", bare)
     if not match:
         return False
     plain = r"[\s(]*[A-Za-z_][\w.:]*(?:->\w+)?(?:\[\w+\])?(?:\s*-\s*[\w.* ]+)*[\s)]*"
     sides = match.group(1), match.group(3)
-    if re.search(r"(?i)warp|wave|consumer|producer|nullptr", comparison):
+    if patterns.search(r"(?i)warp|wave|consumer|producer|nullptr", comparison):
         return False
-    bounds = [side for side in sides if re.fullmatch(plain, side) and any(_LIMIT.search(n) for n in names_in(side))]
+    bounds = [
+        side for side in sides if patterns.fullmatch(plain, side) and any(_LIMIT.search(n) for n in names_in(side))
+    ]
     return bool(bounds) and all(names_in(side) for side in sides)
 
 
 def _offset_guard(condition: str) -> bool:
     """Whether a condition compares two computed positions, as halo loads do."""
-    match = re.fullmatch(r"[\s(]*([^<>=&|!]+?)(?:<=|<|>=|>)([^<>=&|]+?)[\s)]*", condition)
+    match = patterns.fullmatch(r"[\s(]*([^<>=&|!]+?)(?:<=|<|>=|>)([^<>=&|]+?)[\s)]*", condition)
     sides = (match.group(1), match.group(2)) if match else ("", "")
-    computed = all(names_in(side) and re.search(r"[-+*]", side) for side in sides)
-    return computed and not re.search(r"(?i)warp|lane|max|expf?\b", condition)
+    computed = all(names_in(side) and patterns.search(r"[-+*]", side) for side in sides)
+    return computed and not patterns.search(r"(?i)warp|lane|max|expf?\b", condition)
 
 
 def _guarded_selects(view: SyntaxView) -> Iterator[Finding]:
@@ -109,9 +116,9 @@ def _guarded_selects(view: SyntaxView) -> Iterator[Finding]:
         kept, fill = view.text(branch.consequence), view.text(branch.alternative)
         if _NEUTRAL.match(kept) and not _NEUTRAL.match(fill):
             kept, fill = fill, kept
-        if re.search(r"\w\s*\[|__ld|load|\*\s*[a-zA-Z(]", kept) and _NEUTRAL.match(fill):
+        if patterns.search(r"\w\s*\[|__ld|load|\*\s*[a-zA-Z(]", kept) and _NEUTRAL.match(fill):
             yield Finding(branch.span, f"loads where {branch.condition}, else a neutral value", 0.85)
-        elif re.fullmatch(r"\s*(?:16|8|4|\w*(?:[bB]ytes|BYTES|size)\w*)\s*", kept) and fill.strip() == "0":
+        elif patterns.fullmatch(r"\s*(?:16|8|4|\w*(?:[bB]ytes|BYTES|size)\w*)\s*", kept) and fill.strip() == "0":
             yield Finding(branch.span, f"copies 0 bytes unless {branch.condition}", 0.85)
 
 
@@ -125,10 +132,12 @@ def _guarded_fills(view: SyntaxView) -> Iterator[Finding]:
         if not flagged:
             continue
         kept, fill = view.text(branch.consequence), view.text(branch.alternative)
-        stores_zero = re.search(r"=\s*(?:\w+\s*\(?\s*)?(?:\{?\s*0|make_\w+\s*\(\s*[01](?:\.f?0?f?)?\s*,|\w*INF)", fill)
-        if fill and stores_zero and re.search(r"=[^=;]*(?:\[|\*)", kept):
+        stores_zero = patterns.search(
+            r"=\s*(?:\w+\s*\(?\s*)?(?:\{?\s*0|make_\w+\s*\(\s*[01](?:\.f?0?f?)?\s*,|\w*INF)", fill
+        )
+        if fill and stores_zero and patterns.search(r"=[^=;]*(?:\[|\*)", kept):
             yield Finding(branch.span, f"loads if {branch.condition}, else fills with a neutral value", 0.88)
-        neutral = re.search(r"=\s*make_\w+\s*\(\s*1(?:\.f?0?f?)?\s*,\s*0", kept)
+        neutral = patterns.search(r"=\s*make_\w+\s*\(\s*1(?:\.f?0?f?)?\s*,\s*0", kept)
         if not fill and neutral and view.loops_around(branch.span.start):
             yield Finding(branch.span, f"replaces items with the identity where {branch.condition}", 0.85)
 
@@ -144,7 +153,7 @@ def _preset_loads(view: SyntaxView) -> Iterator[Finding]:
         owner = view.function_at(branch.span.start)
         if branch.expression or branch.alternative.end or owner is None or not owner.on_device:
             continue
-        if not _bound_guard(branch.condition) or re.search(r"\belse\s*$", view.code[: branch.span.start][-8:]):
+        if not _bound_guard(branch.condition) or patterns.search(r"\belse\s*$", view.code[: branch.span.start][-8:]):
             continue
         inside = view.text(branch.consequence)
         for name in sorted(_filled_from_memory(view, branch.consequence)):
@@ -154,7 +163,7 @@ def _preset_loads(view: SyntaxView) -> Iterator[Finding]:
                 if a.declares and a.span.end <= branch.span.start and _ZEROED.search(a.value)
             ]
             near = preset and view.line(branch.span.start) - view.line(preset[-1].span.start) < 12
-            if near and not re.search(rf"\b{name}\s*(?:\+=|\+\+)", inside):
+            if near and not patterns.search(rf"\b{name}\s*(?:\+=|\+\+)", inside):
                 yield Finding(branch.span, f"{name} stays zero unless {branch.condition}", 0.82)
 
 
@@ -163,24 +172,24 @@ def _filled_from_memory(view: SyntaxView, span: Span) -> set[str]:
     loaded = {
         a.name.split(".")[0]
         for a in view.inside(span, view.assignments)
-        if a.operator == "=" and not a.declares and re.search(r"\w\s*\[|__ld|[lL]oad|\*\s*[a-zA-Z(]", a.value)
+        if a.operator == "=" and not a.declares and patterns.search(r"\w\s*\[|__ld|[lL]oad|\*\s*[a-zA-Z(]", a.value)
     }
     for call in view.inside(span, view.calls(r"\w*(?:memcpy|load|Load|copy)\w*")):
-        lead = re.match(
+        lead = patterns.match(
             r"[\s&*(]*(?:reinterpret_cast\s*<[^>]*>\s*\(\s*&?)?\s*([A-Za-z_]\w*)",
             call.arguments[0] if call.arguments else "",
         )
         if lead and len(call.arguments) > 1:
             loaded.add(lead.group(1))
     for statement in view.inside(span, view.assembly):
-        if re.search(r"\bld\.(?:global|volatile|relaxed|weak)", statement.text):
-            loaded |= set(re.findall(r'"=[a-z]"\s*\(\s*([A-Za-z_]\w*)', view.text(statement.span)))
+        if patterns.search(r"\bld\.(?:global|volatile|relaxed|weak)", statement.text):
+            loaded |= set(patterns.findall(r'"=[a-z]"\s*\(\s*([A-Za-z_]\w*)', view.text(statement.span)))
     return loaded
 
 
 def _is_bound_flag(view: SyntaxView, function: Function, condition: str) -> bool:
     name = condition.strip().lstrip("!").strip()
-    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+    if not patterns.fullmatch(r"[A-Za-z_]\w*", name):
         return False
     return any(_bound_guard(a.value) for a in definitions(view, name, function))
 
@@ -189,13 +198,13 @@ def _stores_out(view: SyntaxView, function: Function, span: Span) -> bool:
     """Whether code in a span writes memory that other threads see; a local array is no such memory."""
     local = {v.name for v in view.within_variables(function) if v.dimensions} | shared_names(view, function)
     for a in view.inside(span, view.assignments):
-        if not a.declares and re.search(r"\[|\*", a.target):
+        if not a.declares and patterns.search(r"\[|\*", a.target):
             base = a.name.split(".")[0]
             if (
                 base not in local
-                and not re.search(r"-\s*\w*(?:INF|inf)", a.value)
-                and not re.search(rf"&\s*\)?\s*{base}\b", view.text(function.head))
-                and f"(&{base})" not in re.sub(r"\s", "", view.text(function.head))
+                and not patterns.search(r"-\s*\w*(?:INF|inf)", a.value)
+                and not patterns.search(rf"&\s*\)?\s*{base}\b", view.text(function.head))
+                and f"(&{base})" not in patterns.sub(r"\s", "", view.text(function.head))
             ):
                 return True
     return False
@@ -205,7 +214,7 @@ def _guarded_copies(view: SyntaxView) -> Iterator[Finding]:
     """A bound test handed to a copy or load, which fills with zeros where it fails."""
     for call in view.calls(r"\w*(?:cp_async|pred_load|load_tile|memcpy_async|copy_if)\w*"):
         for argument in call.arguments:
-            if re.search(r"<|>", argument) and _bound_guard(argument):
+            if patterns.search(r"<|>", argument) and _bound_guard(argument):
                 yield Finding(call.span, f"{call.path} copies only where {argument}", 0.87)
 
 
@@ -220,15 +229,15 @@ def _guarded_stores_in_loops(view: SyntaxView) -> Iterator[Finding]:
         body = view.text(branch.consequence)
         variables = {loop.variable for loop in loops} - {""}
         depends = origins(view, branch.condition, owner, depth=2) & variables
-        if not depends or re.search(r"\bthreadIdx|blockDim", loops[-1].header):
+        if not depends or patterns.search(r"\bthreadIdx|blockDim", loops[-1].header):
             continue
-        if re.search(r"(?i)>=?\s*[\w.>()-]*$", branch.condition) and not re.match(
+        if patterns.search(r"(?i)>=?\s*[\w.>()-]*$", branch.condition) and not patterns.match(
             r"[\s{]*(?:break|continue)\s*;", body
         ):
             continue
-        if _stores_out(view, owner, branch.consequence) or re.search(
+        if _stores_out(view, owner, branch.consequence) or patterns.search(
             r"\b\w*store\w*\s*\(|\bcopy\s*\(|\b__st\w+\s*\(", body
         ):
             yield Finding(branch.span, f"stores only where {branch.condition}", 0.75)
-        elif re.match(r"[\s{]*(?:break|continue)\s*;", body):
+        elif patterns.match(r"[\s{]*(?:break|continue)\s*;", body):
             yield Finding(branch.span, f"leaves the tile where {branch.condition}", 0.45)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     assembled,
     called,
@@ -52,23 +53,23 @@ def warp_shuffle_reduction(view: SyntaxView) -> Iterator[Finding]:
 
 def _combines(text: str, offset: int) -> bool:
     """Whether a statement folds a shuffled value into another with an operator or a min/max."""
-    before = re.sub(r"(?:\w+(?:::|\.|->))+$", "", text[:offset])
+    before = patterns.sub(r"(?:\w+(?:::|\.|->))+$", "", text[:offset])
     return bool(
-        re.search(r"(?:[-+*|&]=|\+)\s*(?:[\w:]+\s*\(\s*)?$", before)
-        or re.search(r"(?i)(?:max|min|sum|add|op|combine|reduce)\w*\s*\([^;]*$", before)
-        or re.search(r"\)\s*\+", text[offset:])
+        patterns.search(r"(?:[-+*|&]=|\+)\s*(?:[\w:]+\s*\(\s*)?$", before)
+        or patterns.search(r"(?i)(?:max|min|sum|add|op|combine|reduce)\w*\s*\([^;]*$", before)
+        or patterns.search(r"\)\s*\+", text[offset:])
     )
 
 
 def _combined_later(view: SyntaxView, statement: Span, text: str) -> bool:
-    target = re.match(r"\s*(?:const\s+)?(?:[\w:]+\s+)*?(\w+)\s*=", text)
+    target = patterns.match(r"\s*(?:const\s+)?(?:[\w:]+\s+)*?(\w+)\s*=", text)
     if not target:
         return False
     after = view.code[statement.end : statement.end + 500]
     name = re.escape(target.group(1))
     return bool(
-        re.search(rf"(?:[-+*|&]=|(?i:max|min|op)\w*\s*\(|[<>])[^;]*\b{name}\b", after)
-        or re.search(rf"\b{name}\b\s*[<>]", after)
+        patterns.search(rf"(?:[-+*|&]=|(?i:max|min|op)\w*\s*\(|[<>])[^;]*\b{name}\b", after)
+        or patterns.search(rf"\b{name}\b\s*[<>]", after)
     )
 
 
@@ -85,17 +86,19 @@ def block_reduction(view: SyntaxView) -> Iterator[Finding]:
     for function in device_functions(view):
         shared = shared_names(view, function)
         for loop in view.within(function, view.loops):
-            if not re.search(r">>=\s*1|/=\s*2|>>\s*1|/\s*2", loop.update or view.text(loop.body)):
+            if not patterns.search(r">>=\s*1|/=\s*2|>>\s*1|/\s*2", loop.update or view.text(loop.body)):
                 continue
             text = view.text(loop.body)
             fold = [
                 n
                 for n in shared
-                if re.search(rf"\b{re.escape(n)}\s*\[[^\]]*\]\s*(?:\+=|=[^;]*\b{re.escape(n)}\s*\[[^\]]*\+\s*)", text)
+                if patterns.search(
+                    rf"\b{re.escape(n)}\s*\[[^\]]*\]\s*(?:\+=|=[^;]*\b{re.escape(n)}\s*\[[^\]]*\+\s*)", text
+                )
             ]
             if not fold and _folds_through_pointers(view, loop, function, shared):
                 fold = ["shared memory"]
-            if fold and re.search(r"__syncthreads|sync\(", text):
+            if fold and patterns.search(r"__syncthreads|sync\(", text):
                 yield Finding(loop.span, f"tree over {fold[0]} with the stride halved at each step", 0.9)
         yield from _unrolled_tree(view, function, shared)
         yield from _two_level(view, function.body, shared)
@@ -117,12 +120,12 @@ def _unrolled_tree(view: SyntaxView, function: Function, shared: frozenset[str])
         for a in view.within(function, view.assignments)
         if a.name in shared
         and not a.declares
-        and re.search(rf"\b{re.escape(a.name)}\s*\[[^\]]*\+\s*\d+\s*\]", a.value)
-        and (a.operator == "+=" or len(re.findall(rf"\b{re.escape(a.name)}\s*\[", a.value)) > 1)
+        and patterns.search(rf"\b{re.escape(a.name)}\s*\[[^\]]*\+\s*\d+\s*\]", a.value)
+        and (a.operator == "+=" or len(patterns.findall(rf"\b{re.escape(a.name)}\s*\[", a.value)) > 1)
     ]
     if len(folds) > 1:
         span = Span(folds[0].span.start, folds[-1].span.end)
-        if re.search(r"__syncthreads|sync\s*\(", view.text(span)):
+        if patterns.search(r"__syncthreads|sync\s*\(", view.text(span)):
             yield Finding(span, f"{folds[0].name} is folded in halves with barriers between", 0.85)
 
 
@@ -140,12 +143,14 @@ def _summed_parts(view: SyntaxView, function: Function, shared: frozenset[str]) 
             or not (names_in(stored.value) & running or reduced.search(stored.value))
         ):
             continue
-        if not re.fullmatch(r"\s*[\w.]+(?:\s*\[[^\]]*\])*\s*", stored.value) and not reduced.search(stored.value):
+        if not patterns.fullmatch(r"\s*[\w.]+(?:\s*\[[^\]]*\])*\s*", stored.value) and not reduced.search(stored.value):
             continue
         for added in sums:
-            read = re.fullmatch(rf"\s*{re.escape(stored.name)}\s*(?:\[(?:[^\[\]]|\[[^\]]*\])*\]\s*)+", added.value)
+            read = patterns.fullmatch(
+                rf"\s*{re.escape(stored.name)}\s*(?:\[(?:[^\[\]]|\[[^\]]*\])*\]\s*)+", added.value
+            )
             later = added.span.start > stored.span.end and read
-            if later and re.search(r"__syncthreads|sync\(", view.text(Span(stored.span.end, added.span.start))):
+            if later and patterns.search(r"__syncthreads|sync\(", view.text(Span(stored.span.end, added.span.start))):
                 yield Finding(
                     Span(stored.span.start, added.span.end),
                     f"partial {stored.value.strip()} meet in {stored.name} and are added after the barrier",
@@ -160,7 +165,7 @@ def _gathered_warps(view: SyntaxView, function: Function, shared: frozenset[str]
     """After a barrier, a loop over the block's warps or rows adds what they left in shared memory."""
     for loop in view.within(function, view.loops):
         before = view.text(Span(function.body.start, loop.span.start))
-        if not _PARTS.search(loop.condition) or not re.search(r"__syncthreads|sync\s*\(", before):
+        if not _PARTS.search(loop.condition) or not patterns.search(r"__syncthreads|sync\s*\(", before):
             continue
         if "shfl" in view.text(loop.body):
             continue
@@ -170,7 +175,7 @@ def _gathered_warps(view: SyntaxView, function: Function, shared: frozenset[str]
             if names_in(" ".join(call.arguments)) & shared
         }
         for a in view.inside(loop.body, view.assignments):
-            adds = a.operator == "+=" or (a.feeds_itself and re.search(r"\w*add\w*\s*\(", a.value))
+            adds = a.operator == "+=" or (a.feeds_itself and patterns.search(r"\w*add\w*\s*\(", a.value))
             source = origins(view, a.value, function, depth=2) & (shared | read)
             if adds and source and a.name not in shared and "*" not in a.value:
                 yield Finding(loop.span, f"{a.name} takes in what each warp left in {sorted(source)[0]}", 0.82)
@@ -180,10 +185,12 @@ def _gathered_warps(view: SyntaxView, function: Function, shared: frozenset[str]
 def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator[Finding]:
     """One value per warp put into shared memory, a barrier, then combined again."""
     for branch in view.inside(body, view.branches):
-        if not re.search(r"lane\w*\s*==\s*(?:0|WARP)|%\s*(?:32|WARP_SIZE|warpSize)\s*==\s*0|==\s*0", branch.condition):
+        if not patterns.search(
+            r"lane\w*\s*==\s*(?:0|WARP)|%\s*(?:32|WARP_SIZE|warpSize)\s*==\s*0|==\s*0", branch.condition
+        ):
             continue
         inner = view.text(branch.consequence)
-        stored = re.search(
+        stored = patterns.search(
             r"\b(\w+)\s*(?:\[[^\]]*\]\s*)*\[\s*[^\]]*(?:[wW]arp|wid|/\s*32|>>\s*5|w_id|threadIdx\.[yz]|meta_group_rank)[^\]]*\]"
             r"\s*(?:\.\w+\s*)?=\s*(\w+)",
             inner,
@@ -192,10 +199,10 @@ def _two_level(view: SyntaxView, body: Span, shared: frozenset[str]) -> Iterator
             continue
         after = Span(branch.span.end, body.end)
         text = view.text(after)
-        barrier = re.search(r"__syncthreads|sync\(|\bwait\s*\(", text)
-        reread = re.search(rf"\b{re.escape(stored.group(1))}\s*\[", text[barrier.end() :]) if barrier else None
-        scanned = re.search(r"shfl_up|prefix|[sS]can", view.text(body))
-        combined = barrier and re.search(
+        barrier = patterns.search(r"__syncthreads|sync\(|\bwait\s*\(", text)
+        reread = patterns.search(rf"\b{re.escape(stored.group(1))}\s*\[", text[barrier.end() :]) if barrier else None
+        scanned = patterns.search(r"shfl_up|prefix|[sS]can", view.text(body))
+        combined = barrier and patterns.search(
             rf"{_WARP_CALL}|shfl|[rR]educe|\+=|\+|[mM](?:ax|in)\w*\s*\(", text[barrier.end() :]
         )
         if reread and barrier and combined and not scanned:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     device_functions,
     first,
@@ -42,7 +43,7 @@ def _register_tiles(view: SyntaxView) -> Iterator[Finding]:
     """Variables and members of a tile language's register types; an alias counts where something has its type."""
     for match in view.search(r"\b(?:using\s+(\w+)\s*=[^;]*?)?\brt_(?:fl|bf|hf)\s*<[^;]*;"):
         alias = match.group(1)
-        if alias is None or len(re.findall(rf"\b{alias}\b(?!\s*=)", view.code)) > 0:
+        if alias is None or len(patterns.findall(rf"\b{alias}\b(?!\s*=)", view.code)) > 0:
             yield Finding(Span(*match.span()), f"register tile {match.group().strip()}", 0.88)
 
 
@@ -50,7 +51,7 @@ def _accumulating_vectors(view: SyntaxView) -> Iterator[Finding]:
     """A local vector of floats whose elements a loop keeps adding to."""
     for variable in view.variables:
         owner = view.function_at(variable.start)
-        if owner is None or not re.match(r"(?:\w+::)?vec_t\s*<\s*float", variable.type):
+        if owner is None or not patterns.match(r"(?:\w+::)?vec_t\s*<\s*float", variable.type):
             continue
         for a in view.within(owner, view.assignments):
             if (
@@ -72,7 +73,7 @@ def _member_tiles(view: SyntaxView) -> Iterator[Finding]:
             continue
         inside = [a for a in view.aggregates if a.span.holds(variable.start)]
         arrayed = variable.dimensions and _numeric(variable.type) and "1" not in variable.dimensions
-        vector = re.match(r"(?:\w+::)?vec_t\s*<\s*float", variable.type)
+        vector = patterns.match(r"(?:\w+::)?vec_t\s*<\s*float", variable.type)
         if not inside or not (arrayed or vector):
             continue
         update = next(view.search(rf"\b{re.escape(variable.name)}\s*(?:\[[^\]]*\]\s*)+(?:[-+*]?=)[^=]"), None)
@@ -82,7 +83,7 @@ def _member_tiles(view: SyntaxView) -> Iterator[Finding]:
 
 def _numeric(kind: str) -> bool:
     return bool(
-        re.search(
+        patterns.search(
             r"\b(?:float\d?|double|half2?|__half2?|__nv_bfloat16\d?|nv_bfloat16\d?|u?int(?:8|16|32)?(?:_t)?\d?|unsigned|T|\w*acc\w*_t|\w+_t|\w+_type|Element\w*|O|A)\b",
             kind,
         )
@@ -95,9 +96,9 @@ _PLAIN = re.compile(r"\b(?:const|volatile|constexpr|typename|struct|alignas\s*\(
 def _generic(view: SyntaxView, kind: str) -> bool:
     """Whether a type is a template parameter, or an alias or fragment type of values."""
     name = _PLAIN.sub("", kind).split("<")[0].split("::")[-1].strip()
-    if re.fullmatch(r"\w*(?:[vV]ec|[fF]rag|Array|[pP]ack)\w*|[A-Z]\w*T", name):
+    if patterns.fullmatch(r"\w*(?:[vV]ec|[fF]rag|Array|[pP]ack)\w*|[A-Z]\w*T", name):
         return True
-    return bool(name) and bool(re.search(rf"\b(?:typename|class)\s+{re.escape(name)}\s*[,>=]", view.code))
+    return bool(name) and bool(patterns.search(rf"\b(?:typename|class)\s+{re.escape(name)}\s*[,>=]", view.code))
 
 
 _SUBSCRIPTS = re.compile(r"\s*(?:\[[^\]]*\]\s*)*[,)]")
@@ -119,7 +120,7 @@ def _local_arrays(view: SyntaxView, function: Function) -> Iterator[Finding]:
             or "static" in array.type
         ):
             continue
-        if all(re.fullmatch(r"\s*1?\s*", d) for d in array.dimensions):
+        if all(patterns.fullmatch(r"\s*1?\s*", d) for d in array.dimensions):
             continue
         places = view.occurrences(array.name, function.body)
         uses = [
@@ -139,7 +140,9 @@ def _local_arrays(view: SyntaxView, function: Function) -> Iterator[Finding]:
         if len(loops) >= 2 or (loops and passed) or (passed and len(array.dimensions) >= 2) or handed_on:
             what = "][".join(" ".join(d.split()) for d in array.dimensions)
             confidence = (
-                0.85 + 0.05 * (len(array.dimensions) > 1) + 0.03 * bool(re.search(r"(?i)acc|frag|out|sum", array.name))
+                0.85
+                + 0.05 * (len(array.dimensions) > 1)
+                + 0.03 * bool(patterns.search(r"(?i)acc|frag|out|sum", array.name))
             )
             yield Finding(
                 Span(array.start, array.end),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import assembled, called, device_functions, first, mentions, named_types, shared_names
 from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Function, Loop, Span, SyntaxView, names_in
@@ -28,8 +29,10 @@ def warp_shuffle_scan(view: SyntaxView) -> Iterator[Finding]:
         loops = view.loops_around(call.span.start)
         loop = loops[-1] if loops else None
         region = loop.span if loop else Span(max(0, call.span.start - 200), call.span.end + 400)
-        guard = re.search(r"\b\w*(?:lane|tid|threadIdx\.x|l)\w*\b[^;?{]*(?:>=|>|<)\s*\(?\s*\w+", view.text(region))
-        grows = loop is None or re.search(r"<<=|\*=\s*2|<<\s*1|\*\s*2|\+\+|\+=", loop.update)
+        guard = patterns.search(
+            r"\b\w*(?:lane|tid|threadIdx\.x|l)\w*\b[^;?{]*(?:>=|>|<)\s*\(?\s*\w+", view.text(region)
+        )
+        grows = loop is None or patterns.search(r"<<=|\*=\s*2|<<\s*1|\*\s*2|\+\+|\+=", loop.update)
         if guard and grows:
             yield Finding(
                 region if loop else call.span,
@@ -53,8 +56,8 @@ def _reverse_scans(view: SyntaxView) -> Iterator[Finding]:
         if not loops:
             continue
         text = view.text(loops[-1].span)
-        grows = re.search(r"<<=\s*1|\*=\s*2|=\s*1\s*<<", text)
-        guarded = re.search(r"\w*(?:lane|rank|tid)\w*\)?\s*(?:>=|<|>|\+)\s*[^;?{]*(?:-|\+|<)\s*\w+", text)
+        grows = patterns.search(r"<<=\s*1|\*=\s*2|=\s*1\s*<<", text)
+        guarded = patterns.search(r"\w*(?:lane|rank|tid)\w*\)?\s*(?:>=|<|>|\+)\s*[^;?{]*(?:-|\+|<)\s*\w+", text)
         if grows and guarded:
             yield Finding(loops[-1].span, f"{call.name} from higher lanes, guarded by {guarded.group()[:50]}", 0.85)
 
@@ -76,12 +79,12 @@ def block_scan(view: SyntaxView) -> Iterator[Finding]:
 
 def _scan_in_shared(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
     for loop in view.within(function, view.loops):
-        if not re.search(r"<<=\s*1|\*=\s*2", loop.update):
+        if not patterns.search(r"<<=\s*1|\*=\s*2", loop.update):
             continue
         text = view.text(loop.body)
         stride = re.escape(loop.variable)
         for name in shared:
-            read = re.search(rf"\b{re.escape(name)}\s*\[[^\]]*-\s*{stride}\b[^\]]*\]", text)
+            read = patterns.search(rf"\b{re.escape(name)}\s*\[[^\]]*-\s*{stride}\b[^\]]*\]", text)
             if read and "sync" in text:
                 yield Finding(loop.span, f"{name} takes in the element {loop.variable} to its left, doubling", 0.9)
 
@@ -89,29 +92,31 @@ def _scan_in_shared(view: SyntaxView, function: Function, shared: frozenset[str]
 def _joined_warp_scans(view: SyntaxView, function: Function, shared: frozenset[str]) -> Iterator[Finding]:
     """Warp scans whose last lanes publish totals that other warps add."""
     body = view.text(function.body)
-    if not re.search(rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|\bWarpScan", body):
+    if not patterns.search(rf"{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|\bWarpScan", body):
         return
     for branch in view.within(function, view.branches):
         if branch.expression:
             continue
-        last = re.search(r"==\s*(?:31|\(?\s*\w*(?:WARP|warp)\w*\s*-\s*1|kWarp\w*\s*-\s*1)", branch.condition)
+        last = patterns.search(r"==\s*(?:31|\(?\s*\w*(?:WARP|warp)\w*\s*-\s*1|kWarp\w*\s*-\s*1)", branch.condition)
         inner = view.text(branch.consequence)
-        stored = re.search(r"\b(\w+)(?:\.\w+)?\s*\[[^\]]*\]\s*(?:\.\w+\s*)?=\s*[\w{(]", inner) or re.search(
+        stored = patterns.search(r"\b(\w+)(?:\.\w+)?\s*\[[^\]]*\]\s*(?:\.\w+\s*)?=\s*[\w{(]", inner) or patterns.search(
             r"\w*(?:store|copy|st_)\w*\s*(?:<[^;()]*>)?\s*\(\s*&?\s*(?:\w+\.)*(\w+)\s*[+\[]", inner
         )
-        if last and stored and (stored.group(1) in shared or re.search(r"sync", body)):
+        if last and stored and (stored.group(1) in shared or patterns.search(r"sync", body)):
             yield Finding(branch.span, f"the last lane of each warp publishes its total in {stored.group(1)}", 0.88)
 
 
 @detector("associative-scan-operator")
 def associative_scan_operator(view: SyntaxView) -> Iterator[Finding]:
     """A scan whose combine is not plain addition: pairs of (product, value), or a named operator."""
-    scanning = re.search(rf"{_SCAN_METHOD}|{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|{_BLOCK_SCAN_CALL}|[sS]can", view.code)
+    scanning = patterns.search(rf"{_SCAN_METHOD}|{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|{_BLOCK_SCAN_CALL}|[sS]can", view.code)
     for match in view.search(rf"\b{_SCAN_METHOD}\s*(?:<[^;()]*>)?\s*\("):
         end = view.code.find(";", match.end())
         arguments = view.code[match.end() : end]
-        operator = re.search(r"\b(\w*(?:[sS]can\w*Op|Op|[cC]ombine\w*|Operator))\b\s*(?:<[^;]*?>)?\s*[({]", arguments)
-        if operator and not re.search(r"\b(?:cub::)?Sum\b|\bplus\b", operator.group()):
+        operator = patterns.search(
+            r"\b(\w*(?:[sS]can\w*Op|Op|[cC]ombine\w*|Operator))\b\s*(?:<[^;]*?>)?\s*[({]", arguments
+        )
+        if operator and not patterns.search(r"\b(?:cub::)?Sum\b|\bplus\b", operator.group()):
             yield Finding(Span(match.start(), end), f"{match.group().rstrip('( ')} with {operator.group(1)}", 0.93)
     if not scanning:
         return
@@ -125,15 +130,15 @@ def _pair_combine(view: SyntaxView, function: Function) -> Iterator[Finding]:
     if len(body) > 1500 or len(function.parameters) < 2:
         return
     value = r"[A-Za-z_]\w*(?:\s*(?:\.|->)\s*\w+|\[[^\]]*\])*"
-    product = re.search(rf"({value})\s*\*\s*({value})\s*(?=[,;}})])", body)
-    affine = re.search(
+    product = patterns.search(rf"({value})\s*\*\s*({value})\s*(?=[,;}})])", body)
+    affine = patterns.search(
         rf"({value})\s*\*\s*({value})\s*\+\s*({value})|({value})\s*\+\s*({value})\s*\*\s*({value})|\b_*fmaf?(?:_rn)?\s*\(\s*({value})\s*,\s*({value})\s*,\s*({value})",
         body,
     )
     if not product or not affine:
         return
-    parameters = {re.sub(r"\W", "", p.split()[-1]) for p in function.parameters}
-    used = [{re.split(r"\W", g)[0] for g in m.groups() if g} for m in (product, affine)]
+    parameters = {patterns.sub(r"\W", "", p.split()[-1]) for p in function.parameters}
+    used = [{patterns.split(r"\W", g)[0] for g in m.groups() if g} for m in (product, affine)]
     local = {a.name: names_in(a.value) for a in view.within(function, view.assignments)}
 
     def sources(names: set[str]) -> set[str]:
@@ -161,8 +166,8 @@ def chunked_scan_carry(view: SyntaxView) -> Iterator[Finding]:
     yield from _carried_tiles(view)
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
-        callback = re.search(r"operator\s*\(\s*\)\s*\(\s*\w+\s+block_aggregate", text)
-        if callback and re.search(r"running|carry|prefix|total", text):
+        callback = patterns.search(r"operator\s*\(\s*\)\s*\(\s*\w+\s+block_aggregate", text)
+        if callback and patterns.search(r"running|carry|prefix|total", text):
             yield Finding(aggregate.span, f"{aggregate.name} hands the running prefix to the next chunk", 0.7)
 
 
@@ -174,7 +179,7 @@ _CARRY_NAME = re.compile(r"(?i)carry|running|prefix|carried|state|offset_so_far|
 
 def _carried(view: SyntaxView, function: Function, loop: Loop, shared: frozenset[str]) -> Iterator[Finding]:
     text = view.text(loop.body)
-    if not _SCAN_WORD.search(text) or re.search(r"<<=|>>=|[*/]=\s*2|[*/]\s*2\b", loop.update):
+    if not _SCAN_WORD.search(text) or patterns.search(r"<<=|>>=|[*/]=\s*2|[*/]\s*2\b", loop.update):
         return
     inside = view.inside(loop.body, view.assignments)
     for update in inside:
@@ -200,7 +205,7 @@ def _carried_through_calls(view: SyntaxView) -> Iterator[Finding]:
             continue
         text = view.text(step.body)
         for update in updates:
-            if len(re.findall(rf"\b{re.escape(update.name.split('.')[0])}\b", text)) > 1:
+            if len(patterns.findall(rf"\b{re.escape(update.name.split('.')[0])}\b", text)) > 1:
                 yield Finding(update.span, f"{update.name} carries the state from one {step.name} to the next", 0.88)
 
 
@@ -230,12 +235,12 @@ def _carried_tiles(view: SyntaxView) -> Iterator[Finding]:
 
 def _is_pipeline_step(function: Function) -> bool:
     """Whether a pipeline template calls the function once per step: it gets the arguments of a step."""
-    return bool(re.search(r"compute_args|iter\w*_args", " ".join(function.parameters)))
+    return bool(patterns.search(r"compute_args|iter\w*_args", " ".join(function.parameters)))
 
 
 def _tile(argument: str) -> str:
     """The tile that an argument names: its path without subscripts and a cast."""
-    return re.sub(r"\[[^\]]*\]|\s|\*|&", "", argument).split("(")[0]
+    return patterns.sub(r"\[[^\]]*\]|\s|\*|&", "", argument).split("(")[0]
 
 
 def _called_in_loop(view: SyntaxView, function: Function) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import assembled, called, definitions, first, line_at, mentions, origins
 from ingest.registry import Finding, detector
 from ingest.syntax import Loop, Span, SyntaxView, names_in
@@ -13,8 +14,8 @@ from ingest.syntax import Loop, Span, SyntaxView, names_in
 @detector("block-barrier")
 def block_barrier(view: SyntaxView) -> Iterator[Finding]:
     """All threads of a block wait for each other."""
-    blocks = set(re.findall(r"\bthread_block\s+(\w+)\s*=", view.code)) | set(
-        re.findall(r"\bauto\s+(\w+)\s*=\s*(?:cg|cooperative_groups)::this_thread_block", view.code)
+    blocks = set(patterns.findall(r"\bthread_block\s+(\w+)\s*=", view.code)) | set(
+        patterns.findall(r"\bauto\s+(\w+)\s*=\s*(?:cg|cooperative_groups)::this_thread_block", view.code)
     )
     yield from first(
         called(view, r"__syncthreads(?:_and|_or|_count)?", "calls {0}", 0.97),
@@ -28,7 +29,7 @@ def block_barrier(view: SyntaxView) -> Iterator[Finding]:
             0.95,
         )
     for statement in view.assembly:
-        if re.search(r"bar(?:rier)?\.(?:cta\.)?sync\S*\s+0\s*;", statement.text):
+        if patterns.search(r"bar(?:rier)?\.(?:cta\.)?sync\S*\s+0\s*;", statement.text):
             yield Finding(statement.span, "PTX barrier 0", 0.9)
 
 
@@ -36,7 +37,7 @@ def block_barrier(view: SyntaxView) -> Iterator[Finding]:
 def named_barrier(view: SyntaxView) -> Iterator[Finding]:
     """Barriers with an id, for a part of the block."""
     for statement in view.assembly:
-        if re.search(r"\bbar(?:rier)?\.(?:cta\.)?(?:sync|arrive|red)\S*\s+(?!0\s*;)\S", statement.text):
+        if patterns.search(r"\bbar(?:rier)?\.(?:cta\.)?(?:sync|arrive|red)\S*\s+(?!0\s*;)\S", statement.text):
             yield Finding(
                 statement.span, f"PTX {statement.mnemonics[0] if statement.mnemonics else 'bar'} with an id", 0.9
             )
@@ -97,12 +98,13 @@ def grid_strides(view: SyntaxView) -> Iterator[tuple[Loop, str]]:
             variable = names_in(loop.condition)
             inner = [a for a in view.inside(loop.body, view.assignments) if a.name in variable and a.feeds_itself]
             step = " ".join(f"{a.name} {a.operator} {a.value}" for a in inner)
-        if re.search(r"\bgridDim\b|\bnum_blocks_in_grid\b|\bgrid_size\s*\(|\bgrid\.(?:size|num_threads)", step):
+        if patterns.search(r"\bgridDim\b|\bnum_blocks_in_grid\b|\bgrid_size\s*\(|\bgrid\.(?:size|num_threads)", step):
             yield loop, " ".join(step.split())
             continue
         for name in names_in(step) - {loop.variable}:
             if any(
-                re.search(r"\bgridDim\b|\bgrid\.(?:size|num_threads)", a.value) for a in definitions(view, name, owner)
+                patterns.search(r"\bgridDim\b|\bgrid\.(?:size|num_threads)", a.value)
+                for a in definitions(view, name, owner)
             ):
                 yield loop, f"{' '.join(step.split())} where {name} involves gridDim"
 
@@ -122,22 +124,22 @@ def persistent_kernel(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(Span(*match.span()), f"tile loop driven by {match.group()}", 0.9)
     for aggregate in view.aggregates:
         text = view.text(aggregate.span)
-        taken = re.search(r"tile_idx\s*\+\s*(?:int\s*\(\s*)?gridDim|atomicAdd\s*\([^;]*", text)
-        if re.search(r"Scheduler", aggregate.name) and "get_next_work" in text and taken:
+        taken = patterns.search(r"tile_idx\s*\+\s*(?:int\s*\(\s*)?gridDim|atomicAdd\s*\([^;]*", text)
+        if patterns.search(r"Scheduler", aggregate.name) and "get_next_work" in text and taken:
             start = aggregate.span.start
             yield Finding(
                 Span(start, start + text.find("{") + 1), f"{aggregate.name} hands a block tile after tile", 0.85
             )
     yield from _rounds_of_the_grid(view)
-    counted = re.search(
+    counted = patterns.search(
         r"multiProcessorCount|\bnum_sms?\b|\bsm_count\b|\bnumSMs?\b|\bNUM_SMS?\b|\bkNumSMs?\b|\bSM_COUNT\b|MultiProcessorCount",
         view.code,
     )
-    cooperative = re.search(r"cudaLaunchCooperativeKernel|grid_group|this_grid", view.code)
+    cooperative = patterns.search(r"cudaLaunchCooperativeKernel|grid_group|this_grid", view.code)
     for loop, why in grid_strides(view):
         owner = view.function_at(loop.span.start)
         starts = origins(view, loop.initializer.split("=")[-1], owner, depth=3)
-        rows = any(re.search(r"(?i)threadIdx|warp|lane|meta_group", name) for name in starts)
+        rows = any(patterns.search(r"(?i)threadIdx|warp|lane|meta_group", name) for name in starts)
         if (
             counted
             and not cooperative
@@ -148,8 +150,10 @@ def persistent_kernel(view: SyntaxView) -> Iterator[Finding]:
         ):
             yield Finding(_head(loop), f"one block per SM ({counted.group()}) loops over tiles: {why}", 0.88)
     for loop in view.loops:
-        if loop.kind != "for" and re.fullmatch(r"\(?\s*(?:true|1)\s*\)?", loop.condition or "true"):
-            taken = re.search(r"atomicAdd\s*\([^;]*(?:tile|work|queue|counter|next)\w*[^;]*\)", view.text(loop.body))
+        if loop.kind != "for" and patterns.fullmatch(r"\(?\s*(?:true|1)\s*\)?", loop.condition or "true"):
+            taken = patterns.search(
+                r"atomicAdd\s*\([^;]*(?:tile|work|queue|counter|next)\w*[^;]*\)", view.text(loop.body)
+            )
             if taken and _HEAVY.search(view.text(loop.body)):
                 yield Finding(_head(loop), f"takes tiles from a queue: {taken.group()[:50]}", 0.85)
 
@@ -161,7 +165,7 @@ def _rounds_of_the_grid(view: SyntaxView) -> Iterator[Finding]:
     block = r"(?:int\s*\(\s*)?blockIdx\.x"
     for match in view.search(rf"=\s*(?:gridDim\.x\s*\*\s*([\w.]+)|([A-Za-z_][\w.]*)\s*\*\s*gridDim\.x)\s*\+\s*{block}"):
         rounds = match.group(1) or match.group(2)
-        if re.search(r"(?i)iter|round|step|wave|pass", rounds):
+        if patterns.search(r"(?i)iter|round|step|wave|pass", rounds):
             yield Finding(Span(*match.span()), f"round {rounds} of the grid takes the next task", 0.85)
     divided = r"(?<!\w)\w*(?i:ceil_?div|cdiv|div_?up|div_?ceil)\w*\s*\([^;()]*tiles?[^;()]*,\s*gridDim\.x\s*\)"
     for match in view.search(rf"{divided}|\b\w*tiles?\w*[^;]*\+\s*gridDim\.x\s*-\s*1\s*\)?\s*/\s*gridDim\.x"):
@@ -190,8 +194,8 @@ def warp_specialization(view: SyntaxView) -> Iterator[Finding]:
     for branch in view.branches:
         if branch.expression or not branch.alternative.end or not branch.alternative.start:
             continue
-        role = re.search(r"(?i)\b\w*(?:producer|consumer|load_warp|mma_warp|warp_?role)\w*\b", branch.condition)
-        if role and re.search(r"(?i)warp|thread|group", branch.condition + view.text(branch.span)[:400]):
+        role = patterns.search(r"(?i)\b\w*(?:producer|consumer|load_warp|mma_warp|warp_?role)\w*\b", branch.condition)
+        if role and patterns.search(r"(?i)warp|thread|group", branch.condition + view.text(branch.span)[:400]):
             yield Finding(
                 Span(branch.span.start, branch.consequence.start + 1), f"branches by role: {branch.condition}", 0.82
             )
@@ -206,7 +210,9 @@ def _split_warps(view: SyntaxView) -> Iterator[Finding]:
     for branch in view.branches:
         if branch.expression or branch.alternative.start >= branch.alternative.end:
             continue
-        if not re.search(r"(?i)\bw\w*(?:id|idx|rank|group)\w*(?:\(\))?\s*(?:==|<|>=|>|!=)\s*\w+", branch.condition):
+        if not patterns.search(
+            r"(?i)\bw\w*(?:id|idx|rank|group)\w*(?:\(\))?\s*(?:==|<|>=|>|!=)\s*\w+", branch.condition
+        ):
             continue
         sides = view.text(branch.consequence), view.text(branch.alternative)
         loads, multiplies = [bool(_LOADS.search(s)) for s in sides], [bool(_MULTIPLIES.search(s)) for s in sides]
@@ -218,7 +224,7 @@ def _split_warps(view: SyntaxView) -> Iterator[Finding]:
 def _split_pipeline(view: SyntaxView) -> Iterator[Finding]:
     """One function only fills the pipeline, another only drains it."""
     fills = {f.name: f for f in view.functions if "producer_acquire" in view.text(f.body)}
-    drains = {f.name: f for f in view.functions if re.search(r"consumer_(?:wait|release)", view.text(f.body))}
+    drains = {f.name: f for f in view.functions if patterns.search(r"consumer_(?:wait|release)", view.text(f.body))}
     for name in sorted(fills.keys() - drains.keys()):
         if drains.keys() - fills.keys():
             span = Span(fills[name].head.start, fills[name].body.start)
@@ -264,7 +270,7 @@ def cooperative_groups(view: SyntaxView) -> Iterator[Finding]:
         ),
         mentions(view, r"\bcudaLaunchCooperativeKernel\b", "{0}", 0.9),
     )
-    if re.search(r"\busing\s+namespace\s+cooperative_groups", view.code):
+    if patterns.search(r"\busing\s+namespace\s+cooperative_groups", view.code):
         yield from mentions(view, r"\bthis_(?:thread_block|grid)\s*\(\s*\)|\btiled_partition\s*<", "{0}", 0.92)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     SHARED_NAME,
     definitions,
@@ -55,11 +56,11 @@ def _staged_tiles(view: SyntaxView, function: Function) -> Iterator[Finding]:
     shared = shared_names(view, function)
     yield from _tile_loader(view, function)
     body = view.text(function.body)
-    if not re.search(r"__syncthreads|\bsync\s*\(|barrier|__syncwarp|wait", body):
+    if not patterns.search(r"__syncthreads|\bsync\s*\(|barrier|__syncwarp|wait", body):
         return
     globals_ = global_names(view, function)
     for a in view.within(function, view.assignments):
-        if a.name not in shared or a.operator != "=" or a.declares or not re.search(r"\[|\*", a.target):
+        if a.name not in shared or a.operator != "=" or a.declares or not patterns.search(r"\[|\*", a.target):
             continue
         if any(other.feeds_itself for other in definitions(view, a.name, function)):
             continue  # combined in place: scratch of a reduction or scan, no tile
@@ -87,7 +88,7 @@ def _tile_loader(view: SyntaxView, function: Function) -> Iterator[Finding]:
     given = {
         v.name
         for v in view.parameters_of(function)
-        if (v.is_pointer or "uint32" in v.type) and (SHARED_NAME.search(v.name) or re.search(r"(?i)tile", v.name))
+        if (v.is_pointer or "uint32" in v.type) and (SHARED_NAME.search(v.name) or patterns.search(r"(?i)tile", v.name))
     }
     for call in view.within(function, view.calls(_COPY_CALL)):
         if given and call.arguments and view.loops_around(call.span.start):
@@ -101,8 +102,8 @@ _COMPUTES = re.compile(r"(?:max|min|sum|reduce|exp)\w*\s*\(")
 
 def _reads_through_view(view: SyntaxView, function: Function, text: str, globals_: frozenset[str]) -> bool:
     """Whether an expression asks an object made of a global pointer for an element."""
-    asked = re.match(r"\s*(\w+)\.\w+\s*\(", text)
-    made = asked and re.search(rf"\b\w+\s+{asked.group(1)}\s*\(([^;]*)\)\s*;", view.text(function.body))
+    asked = patterns.match(r"\s*(\w+)\.\w+\s*\(", text)
+    made = asked and patterns.search(rf"\b\w+\s+{asked.group(1)}\s*\(([^;]*)\)\s*;", view.text(function.body))
     return bool(made) and bool(names_in(made.group(1) if made else "") & globals_)
 
 
@@ -116,19 +117,21 @@ def _is_global_load(view: SyntaxView, function: Function, value: str, globals_: 
 
     def reads_global(text: str) -> bool:
         return any(
-            re.search(
+            patterns.search(
                 rf"\b{re.escape(g)}\s*\[|\bload\w*\s*\(\s*{re.escape(g)}\b|\*\s*(?:\([^()]*\)|reinterpret_cast\s*<[^>]*>)?\s*\(?&?\s*\(?\s*{re.escape(g)}\b|__ld\w+\s*\([^;]*\b{re.escape(g)}\b",
                 text,
             )
             for g in names_in(text) & globals_
-        ) or bool(re.search(r"\bparams?\s*\.\s*\w+\s*\[", text) or _reads_through_view(view, function, text, globals_))
+        ) or bool(
+            patterns.search(r"\bparams?\s*\.\s*\w+\s*\[", text) or _reads_through_view(view, function, text, globals_)
+        )
 
     if _COMPUTES.search(value):
         return False
-    whole = re.fullmatch(r"\s*([A-Za-z_]\w*)(?:\.\w)?\s*", value)
+    whole = patterns.fullmatch(r"\s*([A-Za-z_]\w*)(?:\.\w)?\s*", value)
     if whole and any(
-        re.search(r"\bld\.global", statement.text)
-        and re.search(rf'"=[a-z]"\s*\(\s*{whole.group(1)}\b', view.text(statement.span))
+        patterns.search(r"\bld\.global", statement.text)
+        and patterns.search(rf'"=[a-z]"\s*\(\s*{whole.group(1)}\b', view.text(statement.span))
         for statement in view.inside(function.body, view.assembly)
     ):
         return True
@@ -148,19 +151,21 @@ def _read_elsewhere(view: SyntaxView, function: Function, name: str, shared: fro
     for a in definitions(view, name, function):
         if a.declares:
             stem |= names_in(a.value) & shared
-    written_index = re.sub(r"\s", "", "".join(re.findall(r"\[[^\[\]]*\]", view.text(written).split("=")[0])))
+    written_index = patterns.sub(
+        r"\s", "", "".join(patterns.findall(r"\[[^\[\]]*\]", view.text(written).split("=")[0]))
+    )
     for alias in stem:
         for match in view.search(rf"\b{re.escape(alias)}\b", Span(function.body.start, function.body.end)):
             if written.holds(match.start()):
                 continue
             rest = view.code[match.end() : match.end() + 200]
-            index = re.match(r"(?:\s*\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])+", rest)
+            index = patterns.match(r"(?:\s*\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])+", rest)
             if index:
                 behind = rest[index.end() :].lstrip()
-                if re.match(r"=[^=]", behind):
+                if patterns.match(r"=[^=]", behind):
                     continue
-                if re.sub(r"\s", "", index.group()) != written_index or not written_index:
+                if patterns.sub(r"\s", "", index.group()) != written_index or not written_index:
                     return True
-            elif not re.match(r"\s*=[^=]", rest) and match.start() > written.end:
+            elif not patterns.match(r"\s*=[^=]", rest) and match.start() > written.end:
                 return True
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     EXPONENTIAL,
     called,
@@ -77,7 +78,7 @@ def _maximum_states(view: SyntaxView, function: Function) -> set[str]:
         if _MAXIMUM.search(a.value):
             states.add(a.name)
     for branch in view.within(function, view.branches):
-        if not branch.expression and re.search(r"[<>]", branch.condition):
+        if not branch.expression and patterns.search(r"[<>]", branch.condition):
             compared = paths_in(branch.condition)
             replaced = view.inside(branch.consequence, view.assignments)
             states |= {a.name for a in replaced if a.name in compared and not a.declares and a.operator == "="}
@@ -94,9 +95,9 @@ def _copies(view: SyntaxView, function: Function) -> dict[str, set[str]]:
     """For each name, the paths it is a plain copy of (through assignment or a tensor copy)."""
     found: dict[str, set[str]] = {}
     for a in view.within(function, view.assignments):
-        plain = re.sub(r"\*\s*[\w.]*(?i:scale|log2|temp)\w*\s*$", "", a.value)
-        if re.fullmatch(r"[\w.\s\[\]()>*+-]*", plain) and not re.search(r"[*+/]", plain):
-            found.setdefault(a.name, set()).update(paths_in(re.sub(r"\[[^\]]*\]|\([^)]*\)", "", plain)))
+        plain = patterns.sub(r"\*\s*[\w.]*(?i:scale|log2|temp)\w*\s*$", "", a.value)
+        if patterns.fullmatch(r"[\w.\s\[\]()>*+-]*", plain) and not patterns.search(r"[*+/]", plain):
+            found.setdefault(a.name, set()).update(paths_in(patterns.sub(r"\[[^\]]*\]|\([^)]*\)", "", plain)))
     for call in view.within(function, view.calls(r"copy")):
         if len(call.arguments) == 2:
             for target in paths_in(call.arguments[1]):
@@ -106,10 +107,10 @@ def _copies(view: SyntaxView, function: Function) -> dict[str, set[str]]:
 
 def _previous_and_current(view: SyntaxView, function: Function, call: Call, states: set[str]) -> tuple[str, str] | None:
     text = " ".join(call.arguments)
-    parts = re.split(r"(?<![-eE(,*])\s*-\s*(?![->])", text)
+    parts = patterns.split(r"(?<![-eE(,*])\s*-\s*(?![->])", text)
     if len(parts) < 2:
-        single = definitions(view, text.strip(), function) if re.fullmatch(r"\w+", text.strip()) else []
-        parts = re.split(r"(?<![-eE(,*])\s*-\s*(?![->])", single[0].value) if single else parts
+        single = definitions(view, text.strip(), function) if patterns.fullmatch(r"\w+", text.strip()) else []
+        parts = patterns.split(r"(?<![-eE(,*])\s*-\s*(?![->])", single[0].value) if single else parts
     if len(parts) < 2:
         return None
     left, right = _direct(parts[0]), _direct("-".join(parts[1:]))
@@ -137,9 +138,11 @@ def _previous_and_current(view: SyntaxView, function: Function, call: Call, stat
 def _direct(text: str) -> set[str]:
     return {
         p
-        for p in paths_in(re.sub(r"\[[^\]]*\]", "", text))
-        if not re.fullmatch(r"\w*(?:max|min|fm|mul|fma|inf|scale|INFINITY)\w*", p) or "_" in p or p in ("m", "max")
-    } | {p for p in paths_in(re.sub(r"\[[^\]]*\]", "", text)) if re.search(r"(?i)max", p)}
+        for p in paths_in(patterns.sub(r"\[[^\]]*\]", "", text))
+        if not patterns.fullmatch(r"\w*(?:max|min|fm|mul|fma|inf|scale|INFINITY)\w*", p)
+        or "_" in p
+        or p in ("m", "max")
+    } | {p for p in paths_in(patterns.sub(r"\[[^\]]*\]", "", text)) if patterns.search(r"(?i)max", p)}
 
 
 def _succeeds(view: SyntaxView, function: Function, previous: str, current: str, copies: dict[str, set[str]]) -> bool:
@@ -157,14 +160,14 @@ def _rescaled(view: SyntaxView, function: Function, call: Call) -> tuple[str, Sp
     for a in local:
         inline = a.span.holds(call.span.start)
         uses = a.sources & factors
-        multiplied = re.search(r"\*\s*(?:\w+\s*\(|\w)|\bfma", a.value) and (inline or uses)
+        multiplied = patterns.search(r"\*\s*(?:\w+\s*\(|\w)|\bfma", a.value) and (inline or uses)
         if (a.operator == "*=" and (inline or uses)) or (multiplied and (a.feeds_itself or _sum_like(a))):
             return a.name, a.span
     return None
 
 
 def _sum_like(a: Assignment) -> bool:
-    return bool(re.search(r"(?i)sum|acc|^l\w*|^d\w*|out|^o\w*|denom|norm", a.name)) and a.value.count("*") >= 1
+    return bool(patterns.search(r"(?i)sum|acc|^l\w*|^d\w*|out|^o\w*|denom|norm", a.name)) and a.value.count("*") >= 1
 
 
 def _around(view: SyntaxView, function: Function, *spans: Span) -> Span:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import (
     assembled,
     device_functions,
@@ -35,16 +36,16 @@ def atomic_accumulation(view: SyntaxView) -> Iterator[Finding]:
             continue
         before = view.text(Span(statement_at(view, call.span.start).start, call.span.start))
         ticket = (
-            re.search(r"=\s*$", before)
+            patterns.search(r"=\s*$", before)
             and len(call.arguments) > 1
-            and re.fullmatch(r"\(?\s*\w*\)?\s*1u?", call.arguments[1])
+            and patterns.fullmatch(r"\(?\s*\w*\)?\s*1u?", call.arguments[1])
         )
         if not ticket:
             yield Finding(call.span, f"{call.path} into {call.arguments[0][:50]}", 0.9)
     for finding in assembled(
         view, r"red\.(?!async)\S*(?:add|max|min)|atom\.\S*(?:add|max|min)\S*\.(?:f|b?f|noftz)", "PTX {0}", 0.85
     ):
-        operands = re.findall(r'"[+=]?[lr]"\s*\(([^"]*)', view.text(finding.span))
+        operands = patterns.findall(r'"[+=]?[lr]"\s*\(([^"]*)', view.text(finding.span))
         if not _NOT_RESULT.search(" ".join(operands)):
             yield finding
 
@@ -56,8 +57,8 @@ def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
         r"\b\w*(?:split_?k|splitk|SplitK|split_kv|kv_split|splitkv|num_splits?|n_splits?"
         r"|num_partitions|kNumSplits|split_idx|partition_k\w*)\w*\b"
     )
-    names = [m for m in view.search(split) if not re.search(r"(?i)split_?kernel|is_split$", m.group())]
-    partial = re.search(
+    names = [m for m in view.search(split) if not patterns.search(r"(?i)split_?kernel|is_split$", m.group())]
+    partial = patterns.search(
         r"(?i)\bpartial|O_?partial|o_?accum|\btmp_\w+|exp_sums|lse_?(?:partial|accum)|\.sum\s*\(\s*0|workspace|parts?_"
         r"|splits?\w*\s*\+\s*\w*split\w*",
         view.code,
@@ -65,7 +66,7 @@ def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
     for match in names:
         statement = statement_at(view, match.start())
         text = view.text(statement)
-        if partial and re.search(r"[-+*/%<\[]", text) and view.function_at(match.start()) is not None:
+        if partial and patterns.search(r"[-+*/%<\[]", text) and view.function_at(match.start()) is not None:
             where = f"{match.group()} divides the reduction axis, partial results ({partial.group()}) are combined"
             yield Finding(statement, where, 0.85)
     for function in device_functions(view):
@@ -73,10 +74,10 @@ def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
         yield from _atomic_parts(view, function)
         yield from _serial_parts(view, function)
     for function in view.kernels:
-        if re.search(r"(?i)merge_?states", function.name):
+        if patterns.search(r"(?i)merge_?states", function.name):
             yield Finding(Span(function.head.start, function.body.start), f"{function.name} merges partial states", 0.7)
     for function in view.functions:
-        if re.search(r"(?i)combine|reduce", function.name) and re.search(
+        if patterns.search(r"(?i)combine|reduce", function.name) and patterns.search(
             r"(?i)split|partition", function.name + view.text(function.head)
         ):
             yield Finding(Span(function.head.start, function.body.start), f"{function.name} combines the parts", 0.8)
@@ -85,15 +86,15 @@ def split_k_reduction(view: SyntaxView) -> Iterator[Finding]:
 def _accumulating(view: SyntaxView, loop: Loop) -> bool:
     """Whether a loop adds products or values up."""
     return any(
-        (a.feeds_itself and re.search(r"\+|fma", a.operator + a.value)) and a.name not in loop.variables
+        (a.feeds_itself and patterns.search(r"\+|fma", a.operator + a.value)) and a.name not in loop.variables
         for a in view.inside(loop.body, view.assignments)
-    ) or bool(re.search(r"(?i)\bmma\w*\s*\(|gemm\w*\s*\(|dot\w*\s*\(", view.text(loop.body)))
+    ) or bool(patterns.search(r"(?i)\bmma\w*\s*\(|gemm\w*\s*\(|dot\w*\s*\(", view.text(loop.body)))
 
 
 def _partial_slots(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """Blocks of one grid dimension share a sequence and store partial results in slots of their own."""
     for loop in view.within(function, view.loops):
-        stride = re.search(r"\bgridDim\.([yz])\b", loop.update)
+        stride = patterns.search(r"\bgridDim\.([yz])\b", loop.update)
         if not stride or f"blockIdx.{stride.group(1)}" not in loop.initializer or not _accumulating(view, loop):
             continue
         slot = rf"\w\s*\[[^;=]*\bgridDim\.{stride.group(1)}\s*\+\s*blockIdx\.{stride.group(1)}[^;=]*\]\s*="
@@ -134,15 +135,17 @@ def _serial_parts(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """Blocks wait for their turn on a lock, then add the output's earlier part to theirs."""
     lock = r"(?i)\b\w*(?:lock|semaphore|turn)s?\b"
     taken = next(view.search(rf"\b\w*(?:acquire|wait|fetch)\w*\s*\([^;]*{lock[4:]}", function.body), None)
-    if not taken or not re.search(lock, " ".join(function.parameters)):
+    if not taken or not patterns.search(lock, " ".join(function.parameters)):
         return
     outputs = {
-        v.name for v in view.parameters_of(function) if v.is_pointer and not re.search(r"\bconst\b|\bint\b", v.type)
+        v.name
+        for v in view.parameters_of(function)
+        if v.is_pointer and not patterns.search(r"\bconst\b|\bint\b", v.type)
     }
     body = view.text(function.body)
     for name in sorted(outputs):
-        written = re.search(rf"\b{name}\s*\[(?:[^\[\]]|\[[^\]]*\])*\]\s*=[^=]", body)
-        read = re.search(rf"(?:=|,|\()\s*&?\s*{name}\s*\[", body)
+        written = patterns.search(rf"\b{name}\s*\[(?:[^\[\]]|\[[^\]]*\])*\]\s*=[^=]", body)
+        read = patterns.search(rf"(?:=|,|\()\s*&?\s*{name}\s*\[", body)
         if written and read:
             yield Finding(Span(*taken.span()), f"blocks add their parts of {name} one after the other", 0.8)
             return

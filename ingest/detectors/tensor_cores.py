@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest import patterns
 from ingest.queries import LOW_PRECISION, assembled, called, first, line_at, mentions
 from ingest.registry import Finding, detector
 from ingest.syntax import Assignment, Function, Span, SyntaxView, names_in, paths_in, split_top
@@ -37,21 +38,21 @@ def tensor_core_mma(view: SyntaxView) -> Iterator[Finding]:
 
 def _tiled_products(view: SyntaxView) -> Iterator[Finding]:
     """Tiled products that the file builds or runs; a type passed on for its layout is none."""
-    if re.search(r"\bgemm\w*\s*(?:<[^;()]*>)?\s*\(|make_tiled_mma|\bTiledMMA\s*<|MMA_Atom", view.code):
+    if patterns.search(r"\bgemm\w*\s*(?:<[^;()]*>)?\s*\(|make_tiled_mma|\bTiledMMA\s*<|MMA_Atom", view.code):
         yield from mentions(view, r"\bTiledM[mM][aA]\b[^;]*;", "tiled product {0}", 0.7)
 
 
 def _plain_products(view: SyntaxView) -> Iterator[Finding]:
     """Calls of a function named mma; a method of that name belongs to an object of another file."""
     for call in view.calls(r"mma"):
-        if not re.search(r"[.>]\w*$", call.path):
+        if not patterns.search(r"[.>]\w*$", call.path):
             yield Finding(call.span, f"calls {call.path}", 0.75)
 
 
 def _only_warpgroup(view: SyntaxView) -> bool:
     """Whether products in the file are warpgroup products: the same call names then mean those."""
-    warpgroup = re.search(r"\bwarpgroup::mma|\bwgmma\b|GMMA|warpgroup_(?:wait|arrive|fence)", view.code)
-    warp = re.search(_ATOM + r"|\bwmma::|(?<!g)mma\.sync", view.code)
+    warpgroup = patterns.search(r"\bwarpgroup::mma|\bwgmma\b|GMMA|warpgroup_(?:wait|arrive|fence)", view.code)
+    warp = patterns.search(_ATOM + r"|\bwmma::|(?<!g)mma\.sync", view.code)
     return bool(warpgroup) and not warp
 
 
@@ -104,13 +105,13 @@ def _products_into_float(view: SyntaxView) -> Iterator[Finding]:
     if not LOW_PRECISION.search(view.code):
         return
     for call in view.calls(r"\w*mma_(?:sync_)?m\d+n\d+k\d+\w*"):
-        names = re.findall(r"[A-Za-z_]\w*", call.arguments[0]) if call.arguments else []
+        names = patterns.findall(r"[A-Za-z_]\w*", call.arguments[0]) if call.arguments else []
         if any("float" in view.type_of(name, view.function_at(call.span.start)) for name in names):
             yield Finding(call.span, f"{call.path} adds products of narrower values to float {names[-1]}", 0.85)
 
 
 def _float_tiles(view: SyntaxView) -> Iterator[Finding]:
-    low = re.search(r"\b(?:st|rt)_(?:bf|hf|fp8\w*)\s*<", view.code)
+    low = patterns.search(r"\b(?:st|rt)_(?:bf|hf|fp8\w*)\s*<", view.code)
     low = low if view.calls(r"(?:mma|mm)(?:_\w+)?|(?:row_|col_)?sum") else None
     for match in view.search(r"\b(?:rt_fl\s*<|(?:rt|tt)\s*<\s*float\b)[^;]*?>\s*\w*"):
         if low:
@@ -123,7 +124,7 @@ def _narrowed_accumulators(view: SyntaxView) -> Iterator[Finding]:
         if (
             "Element" in call.template_arguments
             and call.arguments
-            and re.search(r"acc|r[PS]|scores", call.arguments[0])
+            and patterns.search(r"acc|r[PS]|scores", call.arguments[0])
         ):
             yield Finding(call.span, f"{call.path} narrows the float accumulator {call.arguments[0]}", 0.75)
 
@@ -142,13 +143,13 @@ def _low_names(view: SyntaxView, function: Function, halves: bool) -> set[str]:
 
     Template scalars count where the file names a low-precision type at all (``halves``).
     """
-    scalars = {t.split()[-1] for t in function.template_parameters if re.match(r"(?:typename|class)\s+\w+$", t)}
+    scalars = {t.split()[-1] for t in function.template_parameters if patterns.match(r"(?:typename|class)\s+\w+$", t)}
     framework = {"scalar_t", "input_t", "weight_t"} & view.names
     scalars = scalars | framework if halves else framework
     names = set()
     for variable in [*view.parameters_of(function), *view.within_variables(function)]:
-        kind = re.sub(r"\b(?:const|volatile|__restrict__|static|constexpr)\b|[*&]", " ", variable.type).split()
-        if (LOW_PRECISION.search(variable.type) and not re.search(r"\bu?int8_t\b|<", variable.type)) or (
+        kind = patterns.sub(r"\b(?:const|volatile|__restrict__|static|constexpr)\b|[*&]", " ", variable.type).split()
+        if (LOW_PRECISION.search(variable.type) and not patterns.search(r"\bu?int8_t\b|<", variable.type)) or (
             len(kind) == 1 and kind[0] in scalars
         ):
             names.add(variable.name)
@@ -167,7 +168,7 @@ def _converters(view: SyntaxView) -> set[str]:
 
 def _converted_accumulators(view: SyntaxView) -> Iterator[Finding]:
     converters = _converters(view)
-    halves = any(re.search(r"(?i)half|bf(?:loat)?16|fp8|fp16|e4m3", name) for name in view.names)
+    halves = any(patterns.search(r"(?i)half|bf(?:loat)?16|fp8|fp16|e4m3", name) for name in view.names)
     for function in view.functions:
         if function.on_device:
             yield from _sums_of_widened(view, function, _low_names(view, function, halves), converters, halves)
@@ -178,13 +179,15 @@ def _opaque_element(view: SyntaxView, function: Function, a: Assignment, halves:
 
     Elements of template types count only in a file that names a low-precision type (``halves``).
     """
-    cast = re.search(
+    cast = patterns.search(
         r"(?:\(\s*float\s*\)\s*|\bfloat\s*\(\s*|static_cast\s*<\s*float\s*>\s*\(\s*)([A-Za-z_]\w*)\s*\[", a.value
     )
     kind = view.type_of(cast.group(1), function) if cast else ""
-    plain = re.search(r"\b(?:float\d?|double\d?|u?int\w*|unsigned|bool|u?char\w*|long|short|size_t|auto|void)\b", kind)
-    base = re.sub(r"\b(?:const|volatile|__restrict__|typename)\b|[*&\s]", "", kind)
-    generic = re.search(rf"\b(?:typename|class)\s+{re.escape(base)}\b", view.code)
+    plain = patterns.search(
+        r"\b(?:float\d?|double\d?|u?int\w*|unsigned|bool|u?char\w*|long|short|size_t|auto|void)\b", kind
+    )
+    base = patterns.sub(r"\b(?:const|volatile|__restrict__|typename)\b|[*&\s]", "", kind)
+    generic = patterns.search(rf"\b(?:typename|class)\s+{re.escape(base)}\b", view.code)
     return cast.group(1) if cast and base and not plain and (halves or not generic) else ""
 
 
@@ -219,7 +222,9 @@ def _sums_of_widened(
 def _added_by_calls(view: SyntaxView, function: Function, converters: set[str]) -> Iterator[Finding]:
     """The same by a helper that adds: its operand is widened by a function of the file."""
     for call in view.within(function, view.calls(r"\w*(?:add|accumulate|fma)\w*")):
-        widened = [n for argument in call.arguments[1:] for n in re.findall(r"(\w+)\s*\(", argument) if n in converters]
+        widened = [
+            n for argument in call.arguments[1:] for n in patterns.findall(r"(\w+)\s*\(", argument) if n in converters
+        ]
         if widened and view.loops_around(call.span.start):
             yield Finding(call.span, f"{call.name} adds what {widened[0]} widened to float", 0.8)
 
@@ -229,8 +234,8 @@ _FLOATING = re.compile(r"\bfloat\d?\b|\b(?:acc_t|accscalar_t|AccT|AccType|comput
 
 def _adds(a: Assignment) -> bool:
     """Whether the value is a sum at its top level, indices and arguments left out."""
-    outside = re.sub(r"\[[^\[\]]*\]", "", a.value)
-    return a.operator == "=" and bool(re.search(r"\+", re.sub(r"\([^()]*\)", "", outside)))
+    outside = patterns.sub(r"\[[^\[\]]*\]", "", a.value)
+    return a.operator == "=" and bool(patterns.search(r"\+", patterns.sub(r"\([^()]*\)", "", outside)))
 
 
 def _holds_widened(
@@ -242,7 +247,9 @@ def _holds_widened(
         return False
     floating = "float" in view.type_of(a.name, function)
     others = {
-        n for n in re.findall(r"(\w+)\s*\[", a.value) if n not in low | widened and "float" in view.type_of(n, function)
+        n
+        for n in patterns.findall(r"(\w+)\s*\[", a.value)
+        if n not in low | widened and "float" in view.type_of(n, function)
     }
     if others and "?" in a.value:
         return False  # an optional low-precision term beside a float operand, such as a mask
@@ -252,7 +259,7 @@ def _holds_widened(
 
 
 def _fma_into(name: str, value: str) -> bool:
-    match = re.match(r"\s*(?:__)?fma\w*\s*\((.*)\)\s*$", value, re.DOTALL)
+    match = patterns.match(r"\s*(?:__)?fma\w*\s*\((.*)\)\s*$", value, re.DOTALL)
     return bool(match) and name in paths_in(split_top(match.group(1))[-1] if match else "")
 
 
@@ -298,13 +305,13 @@ def _nibbles(view: SyntaxView) -> Iterator[Finding]:
         unpacked = {}
         for a in view.within(function, view.assignments):
             mask = r"&\s*(?:0x0*[fF]{1,2}\b|0x(?:0[fF]){4}\b|0x(?:00[fF]){2,3}\b|0x0{0,3}3{4,8}\b|15\b)"
-            if re.search(mask, a.value) and re.search(r">>", a.value):
+            if patterns.search(mask, a.value) and patterns.search(r">>", a.value):
                 unpacked[a.name] = a
         body = view.text(function.body)
-        scaled = re.search(r"(?i)\bscales?\w*|\bzeros?\w*|\bzp\b|_LUT\b|\blut\b|\bd\d?\s*\*|\bdm\d?\b", body)
+        scaled = patterns.search(r"(?i)\bscales?\w*|\bzeros?\w*|\bzp\b|_LUT\b|\blut\b|\bd\d?\s*\*|\bdm\d?\b", body)
         for name, a in unpacked.items():
             reader = r"(?:\bfloat|half|bf16|cast\w*<[^>]*>|LUT|lut|table|dp4a|byte_perm|sub\w*4)\w*"
-            used = re.search(rf"{reader}\s*[\[(][^;]*\b{re.escape(name)}\b", body)
+            used = patterns.search(rf"{reader}\s*[\[(][^;]*\b{re.escape(name)}\b", body)
             if scaled and used:
                 yield Finding(a.span, f"{name} is unpacked by mask and shift, then scaled ({scaled.group()})", 0.85)
 
@@ -312,10 +319,12 @@ def _nibbles(view: SyntaxView) -> Iterator[Finding]:
 def _halved_bytes(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """Both nibbles of one value taken and their meanings multiplied by a scale."""
     body = view.text(function.body)
-    for low in re.finditer(r"\b(\w+)\s*&\s*(?:0x0*[fF]\b|15\b)", body):
+    for low in patterns.finditer(r"\b(\w+)\s*&\s*(?:0x0*[fF]\b|15\b)", body):
         name = re.escape(low.group(1))
-        high = re.search(rf"\b{name}\s*>>\s*4\b", body)
-        if high and re.search(r"(?i)\*\s*\w*(?:scale|absmax|delta|zero|\bd\b)\w*|\w*(?:scale|absmax)\w*\s*\*", body):
+        high = patterns.search(rf"\b{name}\s*>>\s*4\b", body)
+        if high and patterns.search(
+            r"(?i)\*\s*\w*(?:scale|absmax|delta|zero|\bd\b)\w*|\w*(?:scale|absmax)\w*\s*\*", body
+        ):
             start = function.body.start + min(low.start(), high.start())
             yield Finding(line_at(view, start), f"the two nibbles of {low.group(1)} are decoded and scaled", 0.82)
             return
