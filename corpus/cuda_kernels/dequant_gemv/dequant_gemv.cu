@@ -56,8 +56,9 @@ struct GemvParams {
     int batch;
     int rows;
     int depth;
-    int groups;        // depth / group
-    int split_groups;  // groups per split
+    int chunks;        // depth / kChunk
+    int group_chunks;  // 1 or 2 chunks share a scale and a zero
+    int split_chunks;  // chunks per split
     int splits;
 };
 
@@ -134,43 +135,39 @@ struct Unpacker<__nv_bfloat16> {
     }
 };
 
-// Everything that a warp needs of one group, on its way from memory.
-template <class T, int kGroupChunks, int kColumnTiles>
-struct GroupOperands {
-    uint4 weights[kGroupChunks][kRowTiles];
+// Everything that a warp needs of one chunk of k, on its way from memory. Where two chunks share a
+// group, both load its parameters: that costs an access to L1, but a step of one chunk needs half
+// the registers, and more warps on a multiprocessor hide memory better.
+template <class T, int kColumnTiles>
+struct ChunkOperands {
+    uint4 weights[kRowTiles];
     uint2 parameters[kRowTiles];
-    uint4 x[kGroupChunks][kColumnTiles][2];
+    uint4 x[kColumnTiles][2];
 
-    __device__ __forceinline__ void load(const GemvParams<T>& params, int row_block, int group,
+    __device__ __forceinline__ void load(const GemvParams<T>& params, int row_block, int chunk,
                                          int lane) {
         const int quad_row = lane / 4;
-        const int64_t first_chunk =
-            (static_cast<int64_t>(row_block) * params.groups + group) * kGroupChunks;
-#pragma unroll
-        for (int c = 0; c < kGroupChunks; ++c)
-#pragma unroll
-            for (int i = 0; i < kRowTiles; ++i)
-                weights[c][i] = ptx::load_streaming(
-                    params.weights + ((first_chunk + c) * kRowTiles + i) * 32 + lane);
+        const int64_t first_tile = (static_cast<int64_t>(row_block) * params.chunks + chunk) * kRowTiles;
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i)
-            parameters[i] = __ldg(
-                params.parameters +
-                ((static_cast<int64_t>(row_block) * params.groups + group) * kRowTiles + i) * 8 +
-                quad_row);
+            weights[i] = ptx::load_streaming(params.weights + (first_tile + i) * 32 + lane);
+
+        const int shift = params.group_chunks - 1;  // halves a chunk number or leaves it
+        const int64_t group = (static_cast<int64_t>(row_block) * params.chunks + chunk) >> shift;
 #pragma unroll
-        for (int c = 0; c < kGroupChunks; ++c)
+        for (int i = 0; i < kRowTiles; ++i)
+            parameters[i] = __ldg(params.parameters + (group * kRowTiles + i) * 8 + quad_row);
+
 #pragma unroll
-            for (int n = 0; n < kColumnTiles; ++n) {
-                // Columns beyond the batch are zeros; their sums are never looked at.
-                const int column = n * 8 + quad_row;
-                const int64_t k = (static_cast<int64_t>(group) * kGroupChunks + c) * kChunk + lane % 4 * 16;
-                const uint4* source = reinterpret_cast<const uint4*>(
-                    params.x + static_cast<int64_t>(column) * params.depth + k);
-                const bool exists = column < params.batch;
-                x[c][n][0] = exists ? __ldg(source) : make_uint4(0, 0, 0, 0);
-                x[c][n][1] = exists ? __ldg(source + 1) : make_uint4(0, 0, 0, 0);
-            }
+        for (int n = 0; n < kColumnTiles; ++n) {
+            // Columns beyond the batch are zeros; their sums are never looked at.
+            const int column = n * 8 + quad_row;
+            const uint4* source = reinterpret_cast<const uint4*>(
+                params.x + static_cast<int64_t>(column) * params.depth + chunk * kChunk + lane % 4 * 16);
+            const bool exists = column < params.batch;
+            x[n][0] = exists ? __ldg(source) : make_uint4(0, 0, 0, 0);
+            x[n][1] = exists ? __ldg(source + 1) : make_uint4(0, 0, 0, 0);
+        }
     }
 };
 
@@ -178,11 +175,10 @@ __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-// sums += scale * ((q - zero) x) over one group, for the warp's 64 rows and all columns.
-template <class T, int kGroupChunks, int kColumnTiles>
-__device__ __forceinline__ void multiply_group(
-    float (&sums)[kRowTiles][kColumnTiles][4],
-    const GroupOperands<T, kGroupChunks, kColumnTiles>& operands) {
+// sums += scale * ((q - zero) x) over one chunk, for the warp's 64 rows and all columns.
+template <class T, int kColumnTiles>
+__device__ __forceinline__ void multiply_chunk(float (&sums)[kRowTiles][kColumnTiles][4],
+                                               const ChunkOperands<T, kColumnTiles>& operands) {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
         struct ScaleAndZero {
@@ -193,20 +189,18 @@ __device__ __forceinline__ void multiply_group(
         const auto high = *reinterpret_cast<const ScaleAndZero*>(&operands.parameters[i].y);
         const Unpacker<T> unpacker(low.zero, high.zero);
 
-        float group_sums[kColumnTiles][4] = {};
+        float chunk_sums[kColumnTiles][4] = {};
 #pragma unroll
-        for (int c = 0; c < kGroupChunks; ++c)
+        for (int s = 0; s < 4; ++s) {
+            uint32_t a[4];
+            unpacker.unpack(a, word_of(operands.weights[i], s));
 #pragma unroll
-            for (int s = 0; s < 4; ++s) {
-                uint32_t a[4];
-                unpacker.unpack(a, word_of(operands.weights[c][i], s));
-#pragma unroll
-                for (int n = 0; n < kColumnTiles; ++n) {
-                    const uint4& x = operands.x[c][n][s / 2];
-                    ptx::mma_m16n8k16<T>(group_sums[n], a, word_of(x, s % 2 * 2),
-                                         word_of(x, s % 2 * 2 + 1));
-                }
+            for (int n = 0; n < kColumnTiles; ++n) {
+                const uint4& x = operands.x[n][s / 2];
+                ptx::mma_m16n8k16<T>(chunk_sums[n], a, word_of(x, s % 2 * 2),
+                                     word_of(x, s % 2 * 2 + 1));
             }
+        }
 
         const float low_scale = to_float(low.scale);
         const float high_scale = to_float(high.scale);
@@ -214,7 +208,7 @@ __device__ __forceinline__ void multiply_group(
         for (int n = 0; n < kColumnTiles; ++n)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-                sums[i][n][e] = fmaf(e < 2 ? low_scale : high_scale, group_sums[n][e], sums[i][n][e]);
+                sums[i][n][e] = fmaf(e < 2 ? low_scale : high_scale, chunk_sums[n][e], sums[i][n][e]);
     }
 }
 
@@ -260,29 +254,29 @@ __device__ __forceinline__ void combine_splits(const GemvParams<T>& params,
     if (threadIdx.x == 0) params.tickets[blockIdx.x] = 0;  // ready for the next launch
 }
 
-// A block owns 64 rows and, of k, one split, whose groups its warps take in turns. Two groups'
-// operands per thread take 165 registers, which leaves room for three blocks; that is 12 warps
-// with 4 KiB under way each, twice what the latency of memory asks for.
-template <class T, int kGroupChunks, int kColumnTiles>
-__global__ void __launch_bounds__(kThreads, kColumnTiles == 1 ? 3 : 2)
+// A block owns 64 rows and, of k, one split, whose chunks its warps take in turns. 128 registers
+// leave room for four blocks, or three with twice the columns: at least 12 warps with 2 KiB under
+// way each, about what the latency of memory asks for.
+template <class T, int kColumnTiles>
+__global__ void __launch_bounds__(kThreads, kColumnTiles == 1 ? 4 : 3)
     dequant_gemv(const __grid_constant__ GemvParams<T> params) {
     constexpr int kColumns = kColumnTiles * 8;
-    using Operands = GroupOperands<T, kGroupChunks, kColumnTiles>;
+    using Operands = ChunkOperands<T, kColumnTiles>;
     __shared__ BlockMemory<kColumns> memory;
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
-    const int split_end = min((static_cast<int>(blockIdx.y) + 1) * params.split_groups, params.groups);
+    const int split_end = min((static_cast<int>(blockIdx.y) + 1) * params.split_chunks, params.chunks);
 
     float sums[kRowTiles][kColumnTiles][4] = {};
-    int group = blockIdx.y * params.split_groups + warp;
+    int chunk = blockIdx.y * params.split_chunks + warp;
     Operands current;
-    if (group < split_end) current.load(params, blockIdx.x, group, lane);
+    if (chunk < split_end) current.load(params, blockIdx.x, chunk, lane);
 #pragma unroll 2
-    for (; group < split_end; group += kWarps) {
-        // The next group is under way while this one is unpacked and multiplied.
+    for (; chunk < split_end; chunk += kWarps) {
+        // The next chunk is under way while this one is unpacked and multiplied.
         Operands next;
-        if (group + kWarps < split_end) next.load(params, blockIdx.x, group + kWarps, lane);
-        multiply_group<T, kGroupChunks, kColumnTiles>(sums, current);
+        if (chunk + kWarps < split_end) next.load(params, blockIdx.x, chunk + kWarps, lane);
+        multiply_chunk<T, kColumnTiles>(sums, current);
         current = next;
     }
 
@@ -317,13 +311,13 @@ int divide_up(int a, int b) { return (a + b - 1) / b; }
 
 // How many blocks share the k of one row block. Few rows alone would not fill the device, and a
 // grid slightly larger than what fits at once would wait for a few stragglers: the least number of
-// rounds times steps per warp wins, with a step added for starting and ending a block.
-int choose_splits(int row_blocks, int groups, int resident_blocks) {
+// rounds times steps per warp wins, with two steps added for starting and ending a block.
+int choose_splits(int row_blocks, int chunks, int resident_blocks) {
     int best = 1;
     int64_t best_cost = INT64_MAX;
-    for (int splits = 1; splits <= kMaxSplits && splits * kWarps <= groups + kWarps - 1; ++splits) {
+    for (int splits = 1; splits <= kMaxSplits && splits * kWarps * 2 <= chunks + kWarps; ++splits) {
         const int64_t rounds = divide_up(row_blocks * splits, resident_blocks);
-        const int64_t cost = rounds * (divide_up(divide_up(groups, splits), kWarps) + 1);
+        const int64_t cost = rounds * (divide_up(divide_up(chunks, splits), kWarps) + 2);
         if (cost < best_cost) {
             best = splits;
             best_cost = cost;
@@ -332,9 +326,9 @@ int choose_splits(int row_blocks, int groups, int resident_blocks) {
     return best;
 }
 
-template <class T, int kGroupChunks, int kColumnTiles>
+template <class T, int kColumnTiles>
 cudaError_t launch(GemvParams<T> params, cudaStream_t stream) {
-    const auto kernel = dequant_gemv<T, kGroupChunks, kColumnTiles>;
+    const auto kernel = dequant_gemv<T, kColumnTiles>;
     int device = 0;
     int multiprocessors = 0;
     int blocks_each = 0;
@@ -346,18 +340,16 @@ cudaError_t launch(GemvParams<T> params, cudaStream_t stream) {
     if (status != cudaSuccess) return status;
 
     const int row_blocks = divide_up(params.rows, kBlockRows);
-    const int splits = choose_splits(row_blocks, params.groups, multiprocessors * blocks_each);
-    params.split_groups = divide_up(params.groups, splits);
-    params.splits = divide_up(params.groups, params.split_groups);
+    const int splits = choose_splits(row_blocks, params.chunks, multiprocessors * blocks_each);
+    params.split_chunks = divide_up(params.chunks, splits);
+    params.splits = divide_up(params.chunks, params.split_chunks);
     kernel<<<dim3(row_blocks, params.splits), kThreads, 0, stream>>>(params);
     return cudaGetLastError();
 }
 
 template <class T>
-cudaError_t dispatch(const GemvParams<T>& params, int group, cudaStream_t stream) {
-    if (params.batch <= 8)
-        return group == 64 ? launch<T, 1, 1>(params, stream) : launch<T, 2, 1>(params, stream);
-    return group == 64 ? launch<T, 1, 2>(params, stream) : launch<T, 2, 2>(params, stream);
+cudaError_t dispatch(const GemvParams<T>& params, cudaStream_t stream) {
+    return params.batch <= 8 ? launch<T, 1>(params, stream) : launch<T, 2>(params, stream);
 }
 
 }  // namespace kx
@@ -375,7 +367,7 @@ extern "C" int64_t kx_dequant_gemv_workspace_bytes(int batch, int rows) {
 extern "C" int kx_dequant_gemv(const void* x, const void* weights, const void* parameters,
                                const void* bias, void* y, void* workspace, int batch, int rows,
                                int depth, int group, int dtype, void* stream) {
-    if (batch < 0 || batch > kx::kMaxBatch || rows < 0 || rows > (1 << 24) || depth < 0 ||
+    if (batch < 0 || batch > kx::kMaxBatch || rows < 0 || rows > (1 << 24) || depth < 1 ||
         (group != 64 && group != 128) || depth % group != 0)
         return cudaErrorInvalidValue;
     if (batch == 0 || rows == 0) return cudaSuccess;
@@ -397,8 +389,9 @@ extern "C" int kx_dequant_gemv(const void* x, const void* weights, const void* p
         params.batch = batch;
         params.rows = rows;
         params.depth = depth;
-        params.groups = depth / group;
-        return kx::dispatch(params, group, static_cast<cudaStream_t>(stream));
+        params.chunks = depth / kx::kChunk;
+        params.group_chunks = group / kx::kChunk;
+        return kx::dispatch(params, static_cast<cudaStream_t>(stream));
     };
     switch (dtype) {
         case 1:
