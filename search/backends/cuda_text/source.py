@@ -163,7 +163,7 @@ def _parameters(
         arguments.append(pointer if argument.shape else f"*{pointer}")
         for helper, declaration, value in (
             ("shape", "const int* {}", "{}.data()"),
-            ("strides", "const int64_t* {}", "{}.data()"),
+            ("strides", "const int64_t* {}", "reinterpret_cast<const long*>({}.data())"),
             ("ndim", "int {}", "{}"),
         ):
             if argument.shape and f"{argument.name}_{helper}" in kernel.source:
@@ -176,7 +176,7 @@ def _parameters(
 
 
 def _pointer(name: str, argument: Argument, const: str) -> str:
-    if argument.dtype in ("float16", "bfloat16"):
+    if argument.dtype in ("float16", "bfloat16", "int64", "uint64"):
         return f"reinterpret_cast<{const}kx_metal::{_TYPES[argument.dtype]}*>({name})"
     return name
 

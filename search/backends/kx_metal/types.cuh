@@ -54,6 +54,9 @@ using uchar = unsigned char;
 using ushort = unsigned short;
 using uint = unsigned int;
 using ulong = unsigned long;
+// NVRTC's are long long, which is another type.
+using int64_t = long;
+using uint64_t = unsigned long;
 
 using cuda::std::bool_constant;
 using cuda::std::conditional_t;
