@@ -22,6 +22,13 @@ STEPS = {
 """What the reached node is to the one that it was reached from, and the share of the score that this carries."""
 
 
+_SUPERSEDED = 0.3
+"""Of its share what a mapping gets that another one corrects."""
+
+_CLOSENESS = {"exact": 1.0, "close": 0.9, "narrower": 0.8, "broader": 0.8, "none": 1.0}
+"""Of its share what a mapping gets for its relation: of several for one primitive the closest is wanted first."""
+
+
 @dataclass(frozen=True)
 class Edge:
     """A step in the graph.
@@ -48,10 +55,14 @@ def collect_edges(graph: KnowledgeGraph, entries: Iterable[Entry]) -> dict[str, 
     for start, end, relation, words in _links(graph, listed):
         if start in present and end in present and start != end:
             links[start, relation].append((end, words))
+    strengths = {
+        mapping.iri: _SUPERSEDED if mapping.corrected_by else _CLOSENESS[mapping.relation]
+        for mapping in graph.mappings()
+    }
     edges: dict[str, list[Edge]] = defaultdict(list)
     for (start, relation), found in links.items():
         share = STEPS[relation] / len(found) ** 0.5
-        edges[start].extend(Edge(end, relation, words, share) for end, words in found)
+        edges[start].extend(Edge(end, relation, words, share * strengths.get(end, 1.0)) for end, words in found)
     return edges
 
 

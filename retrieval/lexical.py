@@ -27,6 +27,8 @@ class LexicalWeights:
         length: b of BM25 in names and text: 1 divides by the field's length over its mean, 0 not at all.
         title_length: the same in the title.
         misspelling: exponent of the likeness by which a term that is read for a misspelt one counts.
+        exact: added where one of the names is an identifier of the question, times the identifier's part in the
+            question: ``ldmatrix`` is asked for, ``ldmatrix.trans`` only holds it.
     """
 
     title: float = 2.0
@@ -36,6 +38,7 @@ class LexicalWeights:
     length: float = 0.5
     title_length: float = 0.3
     misspelling: float = 2.0
+    exact: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,10 @@ class LexicalIndex:
         )
         frequencies: dict[str, dict[int, float]] = defaultdict(dict)
         self._written: dict[str, str] = {}
+        self._named: dict[str, list[int]] = defaultdict(list)
+        for position, document in enumerate(documents):
+            for name in {stem(name.lower()) for name in document.names}:
+                self._named[name].append(position)
         for weight, length, texts in fields:
             self._add_field(frequencies, weight, length, texts)
         self._postings = {
@@ -148,6 +155,8 @@ class LexicalIndex:
         for term, weight in wanted.items():
             postings = self._postings[term]
             scores[postings.positions] += weight * self._gains(term, postings.frequencies)
+            if named := self._named.get(term):
+                scores[named] += weight * self._weights.exact * self._idf(term) * (self._weights.saturation + 1)
         return scores / most if most else scores
 
     def telling_terms(self, wanted: Mapping[str, float], position: int) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ Scores = npt.NDArray[np.float64]
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
+_PRIORS = {"primitive": -0.05, "fact": 0.03, "kernel": -0.1, "evidence": -0.1}
+
+
 @dataclass(frozen=True)
 class FusionWeights:
     """How much each ranking counts; how the values were found: docs/retrieval.md.
@@ -36,7 +39,7 @@ class FusionWeights:
         depth: entries taken from the vector store; the others count as similar as the last of them.
         seeds: best entries from which the graph is walked; what one passes on grows with how far it is above
             the last of them, from 0 to 1.
-        repeat: taken off for each entry of the same group that is listed before.
+        repeat: taken off for each entry that is listed before and alike (`_groups`).
         priors: added to the entries of a kind.
         words: weights inside the lexical ranking.
     """
@@ -47,7 +50,7 @@ class FusionWeights:
     depth: int = 200
     seeds: int = 40
     repeat: float = 0.15
-    priors: Mapping[str, float] = field(default_factory=lambda: {"primitive": -0.05, "fact": 0.03})
+    priors: Mapping[str, float] = field(default_factory=lambda: dict(_PRIORS))
     words: LexicalWeights = field(default_factory=LexicalWeights)
 
 
@@ -155,13 +158,13 @@ class Retriever:
         listed: Counter[str] = Counter()
 
         def lowered(position: int) -> float:
-            return float(scores[position]) - self._weights.repeat * listed[self._groups[position]]
+            return float(scores[position]) - self._weights.repeat * listed[self._groups[position][1]]
 
         chosen: list[tuple[int, float]] = []
         while remaining and len(chosen) < limit:
             best = max(remaining, key=lowered)
             chosen.append((best, lowered(best)))
-            listed[self._groups[best]] += 1
+            listed[self._groups[best][0]] += 1
             remaining.remove(best)
         return chosen
 
@@ -178,21 +181,27 @@ class Retriever:
         return "; ".join(reasons)
 
 
-def _groups(graph: KnowledgeGraph, entries: list[Entry]) -> list[str]:
-    """For each entry what it is one of several of.
+def _groups(graph: KnowledgeGraph, entries: list[Entry]) -> list[tuple[str, str]]:
+    """For each entry the group it belongs to, and the group that lowers it when one of it is listed before.
 
-    A mapping and its CUDA primitive stand for the primitive, chips for their generation, sightings for the concept;
-    limits, facts and properties whose titles differ by numbers only are alike.
+    Chips stand for their generation, sightings for the concept; limits, facts and properties whose titles differ by
+    numbers only are alike. A CUDA primitive says little beside one of its mappings, and the other way round; two
+    mappings of one primitive say two things.
     """
     origins = {mapping.iri: mapping.origin.iri for mapping in graph.mappings()}
 
-    def group(entry: Entry) -> str:
+    def groups(entry: Entry) -> tuple[str, str]:
+        if entry.kind == "mapping":
+            return f"mapping of {origins.get(entry.id, '')}", origins.get(entry.id, "")
+        if entry.kind == "primitive":
+            return entry.id, f"mapping of {entry.id}"
+        alike = entry.id
         if entry.kind == "chip":
-            return f"chip {re.split(r'[ ,]', entry.title)[0]}"
-        if entry.kind in ("constraint", "fact", "assertion"):
-            return _NUMBER.sub("#", entry.title)
-        if entry.kind in ("kernel", "evidence"):
-            return f"{entry.kind} {entry.concepts[0] if entry.concepts else ''}"
-        return origins.get(entry.id, entry.id)
+            alike = f"chip {re.split(r'[ ,]', entry.title)[0]}"
+        elif entry.kind in ("constraint", "fact", "assertion"):
+            alike = _NUMBER.sub("#", entry.title)
+        elif entry.kind in ("kernel", "evidence"):
+            alike = f"{entry.kind} {entry.concepts[0] if entry.concepts else ''}"
+        return alike, alike
 
-    return [group(entry) for entry in entries]
+    return [groups(entry) for entry in entries]

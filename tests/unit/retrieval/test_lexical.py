@@ -12,7 +12,7 @@ def texts(*given: str) -> LexicalIndex:
 
 
 def test_score_is_the_share_of_bm25_with_weighted_fields() -> None:
-    weights = LexicalWeights(title=2.0, names=1.5, text=1.0, saturation=1.2, length=0.5, title_length=0.3)
+    weights = LexicalWeights(title=2.0, names=1.5, text=1.0, saturation=1.2, length=0.5, title_length=0.3, exact=0.0)
     documents = [
         Document("scan carry", ("scan", "prefix"), "scan scan carry"),
         Document("tile", (), "carry tile"),
@@ -30,8 +30,16 @@ def test_score_is_the_share_of_bm25_with_weighted_fields() -> None:
 
 
 def test_title_counts_more_than_text_and_names_lie_between() -> None:
-    index = LexicalIndex([Document("", (), "carry"), Document("carry"), Document("", ("carry",)), Document("tile")])
+    index = LexicalIndex(
+        [Document("", (), "carry x"), Document("carry x"), Document("", ("carry x",)), Document("tile")]
+    )
     assert [match.position for match in index.search("carry", 5)] == [1, 2, 0]
+
+
+def test_a_name_outranks_names_that_hold_it() -> None:
+    index = LexicalIndex([Document("", ("ldmatrix.trans", "ldmatrix.x4")), Document("", ("ldmatrix", "LDSM"))])
+    assert [match.position for match in index.search("ldmatrix", 5)] == [1, 0]
+    assert [match.position for match in index.search("ldmatrix.trans", 5)] == [0, 1]
 
 
 def test_whole_identifier_outranks_its_parts() -> None:
