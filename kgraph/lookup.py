@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeVar
 
 from kgraph.model import Mapping, Primitive
@@ -21,6 +22,7 @@ _INCLUDE = re.compile(r"^#\s*include\s*[<\"]\s*([^>\"]+)[>\"].*$", re.DOTALL)
 _CHEVRONS = "<<<"
 _RELATION_RANK = {"exact": 0, "close": 1, "narrower": 2, "broader": 3, "none": 4}
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+_DRESSED = re.compile(r"[(<\[#`'\";: @]")
 _MACRO = re.compile(r"__\w+__")
 _PREDICATE = re.compile(r"^@!?%?[\w]+\s+(?=[a-z])")
 
@@ -81,23 +83,30 @@ class TokenIndex:
         self._targets = frozenset(targets)
         self._families: list[tuple[str, Primitive]] = []
         self._names: dict[str, list[Primitive]] = defaultdict(list)
-        self._words: dict[str, list[Primitive]] = defaultdict(list)
         self._mnemonics: list[tuple[tuple[str, ...], Primitive]] = []
         self.spellings: dict[str, str] = {}
         for entry in entries:
             primitive = entry.primitive
             self._families += [(glob.lower(), primitive) for glob in entry.families]
             for name in (*primitive.tokens, primitive.label):
-                for form in {name.strip().lower(), normalized(name)}:
-                    if primitive not in self._names[form]:
-                        self._names[form].append(primitive)
+                plain = name.strip().lower()
+                for form in (plain, normalized(name)) if _DRESSED.search(plain) else (plain,):
+                    named = self._names[form]
+                    if not named or (named[-1] is not primitive and primitive not in named):
+                        named.append(primitive)
                     self.spellings.setdefault(form, name)
-                words = _words(name)
-                if words and primitive not in self._words[words]:
-                    self._words[words].append(primitive)
             for token in entry.tokens:
                 if "." in token:
                     self._mnemonics.append((tuple(token.lower().split(".")), primitive))
+
+    @cached_property
+    def _words(self) -> dict[str, list[Primitive]]:
+        """Primitives by the words of their spellings, whatever stands between; made when no spelling fits."""
+        found: dict[str, list[Primitive]] = defaultdict(list)
+        for name, primitives in self._names.items():
+            if words := _words(name):
+                found[words] += [primitive for primitive in primitives if primitive not in found[words]]
+        return found
 
     def find(self, term: str) -> list[Primitive]:
         """Primitives that a term names, best first; empty when none does.
