@@ -38,7 +38,8 @@ def build_context(
 
     Along the graph's edges come the limits that bind the chip, the mappings and patterns of the
     concepts, the assertions of the kernel class, evidence and observations; a retriever adds mappings
-    and patterns that ``text`` brings up. A claim that was corrected is left to its correction.
+    and patterns that ``text`` brings up. A claim that was corrected is left to its correction; what the chip's GPU
+    family has no hardware for is left out.
 
     Args:
         graph: the knowledge.
@@ -54,7 +55,7 @@ def build_context(
     """
     slugs = tuple(dict.fromkeys(graph.concept(slug).slug for slug in concepts))
     graph.concepts_for_class(kernel_class)
-    platforms = graph.target_platforms(chip)
+    platforms, family = graph.target_platforms(chip), graph.chip(chip).family
     mappings, patterns = list(graph.mappings(slugs)), list(graph.patterns(slugs))
     if retriever is not None and text.strip():
         found = [hit.entry.id for hit in retriever.query(text, _RETRIEVED)]
@@ -63,12 +64,21 @@ def build_context(
     return Context(
         concepts=slugs,
         constraints=graph.constraints(graph.scopes_of(chip)),
-        mappings=tuple(m for m in mappings if not m.corrected_by and m.platform in platforms),
-        patterns=tuple(patterns),
+        mappings=tuple(
+            mapping
+            for mapping in mappings
+            if not mapping.corrected_by and mapping.platform in platforms
+            if mapping.target is None or _has(mapping.target.families, family)
+        ),
+        patterns=tuple(pattern for pattern in patterns if _has(pattern.families, family)),
         assertions=graph.assertions(kernel_class, task),
         evidence=_collect_evidence(graph, slugs),
         observations=_collect_observations(graph, slugs, chip),
     )
+
+
+def _has(families: Sequence[str], family: str) -> bool:
+    return not families or family in families
 
 
 def _extend(own: Sequence[Node], known: Sequence[Node], found: Sequence[str]) -> list[Node]:

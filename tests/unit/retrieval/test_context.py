@@ -74,6 +74,16 @@ def test_corrected_claims_are_left_to_their_correction(graph: KnowledgeGraph) ->
     assert not [mapping for mapping in context.mappings if mapping.corrected_by]
 
 
+def test_what_the_family_has_no_hardware_for_is_left_out(graph: KnowledgeGraph) -> None:
+    def families(chip: str) -> list[tuple[str, ...]]:
+        context = build_context(graph, None, concepts=["tensor-core-mma"], kernel_class="attention", chip=chip)
+        targets = [mapping.target.families for mapping in context.mappings if mapping.target is not None]
+        return [names for names in (*targets, *(pattern.families for pattern in context.patterns)) if names]
+
+    assert all("apple7" in names for names in families("m1-max"))
+    assert any("apple7" not in names for names in families("m5-max"))
+
+
 def test_text_adds_what_the_concepts_do_not_reach(graph: KnowledgeGraph, index: Index, full: Context) -> None:
     index.sync_curated(curated_entries(graph))
     context = build_context(
