@@ -125,7 +125,8 @@ class MlxDevice:
             threadgroup = extents_of(stage.threadgroup, case.dims)
             defined = self._define(stage, kernel, grid, threadgroup)
             arrays = [tensors[name] for name in stage.inputs]
-            outputs = defined(
+            outputs = _asked(
+                defined,
                 inputs=[*arrays, waiting] if first else arrays,
                 output_shapes=[argument.shape for argument in kernel.outputs],
                 output_dtypes=[getattr(self.mx, _mlx_name(argument.dtype)) for argument in kernel.outputs],
@@ -184,6 +185,13 @@ class MlxDevice:
         """Element type of the largest output of the last stage, which ``last`` is."""
         largest = max(program.stages[-1].outputs, key=lambda spec: int(np.prod(spec.shape_for(case.dims))))
         return getattr(self.mx, _mlx_name(largest.dtype_for(case.dtype)))
+
+
+def _asked(defined: Definition, **call: Any) -> list[Any]:
+    try:
+        return defined(**call)
+    except (RuntimeError, ValueError) as exc:
+        raise Refused(complaints(str(exc))) from exc
 
 
 def complaints(message: str) -> tuple[str, ...]:

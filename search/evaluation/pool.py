@@ -20,6 +20,7 @@ from search.backends import Chip
 from search.outcome import Outcome, RuntimeFailed, TimedOut, outcome_from_json
 from search.program import Program
 
+_PASSED_ON = ("METALSIM_CXX", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 _IMPORT_ROOT = str(Path(__file__).resolve().parents[2])
 
 
@@ -149,8 +150,8 @@ def _interpret(code: int, answer: bytes, complaint: bytes, seed: int) -> Evaluat
 
 
 def _worker_environment() -> dict[str, str]:
-    """Nothing but the named compiler: a candidate must not find keys or paths in its environment."""
-    return {name: os.environ[name] for name in ("METALSIM_CXX",) if name in os.environ}
+    """Nothing but where the compilers and the GPU are: a candidate must not find keys in its environment."""
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
