@@ -11,6 +11,11 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from ingest.prefilter import may_match
+
+_LONG = 2000
+"""Characters from which asking for a literal first is worth it."""
+
 
 @lru_cache(maxsize=8192)
 def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
@@ -20,7 +25,10 @@ def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
 
 def search(pattern: str | re.Pattern[str], text: str, flags: int = 0) -> re.Match[str] | None:
     """As ``re.search``."""
-    return compiled(pattern, flags).search(text)
+    wanted = compiled(pattern, flags)
+    if len(text) > _LONG and not may_match(wanted, text):
+        return None
+    return wanted.search(text)
 
 
 def match(pattern: str | re.Pattern[str], text: str, flags: int = 0) -> re.Match[str] | None:
@@ -35,12 +43,18 @@ def fullmatch(pattern: str | re.Pattern[str], text: str, flags: int = 0) -> re.M
 
 def finditer(pattern: str | re.Pattern[str], text: str, flags: int = 0) -> Iterator[re.Match[str]]:
     """As ``re.finditer``."""
-    return compiled(pattern, flags).finditer(text)
+    wanted = compiled(pattern, flags)
+    if len(text) > _LONG and not may_match(wanted, text):
+        return iter(())
+    return wanted.finditer(text)
 
 
 def findall(pattern: str | re.Pattern[str], text: str, flags: int = 0) -> list[Any]:
     """As ``re.findall``: strings, or tuples of them for several groups."""
-    return compiled(pattern, flags).findall(text)
+    wanted = compiled(pattern, flags)
+    if len(text) > _LONG and not may_match(wanted, text):
+        return []
+    return wanted.findall(text)
 
 
 def split(pattern: str | re.Pattern[str], text: str, maxsplit: int = 0, flags: int = 0) -> list[str]:

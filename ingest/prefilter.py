@@ -16,19 +16,33 @@ def may_match(pattern: re.Pattern[str], text: str) -> bool:
     """Whether ``pattern`` could match in ``text``; False is certain, True is not.
 
     Args:
-        pattern: any compiled pattern; one with flags or with constructs not understood may always match.
+        pattern: any compiled pattern; one with constructs not understood may always match.
         text: what is to be searched.
     """
-    words = required_words(pattern.pattern) if not pattern.flags & re.IGNORECASE else None
-    return words is None or any(word in text for word in words)
+    words = required_words(pattern.pattern)
+    if words is None:
+        return True
+    if pattern.flags & re.IGNORECASE:
+        lowered = _lowered(text)
+        return any(word.lower() in lowered for word in words)
+    return any(word in text for word in words)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=4)
+def _lowered(text: str) -> str:
+    return text.lower()
+
+
+@lru_cache(maxsize=8192)
 def required_words(pattern: str) -> frozenset[str] | None:
-    """Words of which every match contains at least one; None when nothing can be said."""
-    if "(?i" in pattern or "(?x" in pattern:
+    """Words of which every match contains at least one; None when nothing can be said.
+
+    The words of a pattern that ignores case (``(?i)`` at its start) are to be compared so.
+    """
+    if "(?x" in pattern or "(?-i" in pattern:
         return None
-    words, end = _alternation(pattern, 0)
+    start = len("(?i)") if pattern.startswith("(?i)") else 0
+    words, end = _alternation(pattern, start)
     return words if end == len(pattern) else None
 
 
@@ -89,7 +103,10 @@ def _atom(pattern: str, offset: int) -> tuple[str, frozenset[str] | None, int]:
     if char == "(":
         looking = re.compile(r"\?<?[=!]").match(pattern, offset + 1)
         named = re.compile(r"\?(?::|P<\w+>|-?[ms]+\)|P=\w+)").match(pattern, offset + 1)
-        words, end = _alternation(pattern, named.end() if named else looking.end() if looking else offset + 1)
-        # What a look-around sees need not be part of the match's own text in order; leave it out.
-        return "", None if looking else words, end + 1
+        caseless = re.compile(r"\?i:").match(pattern, offset + 1)
+        opened = named or looking or caseless
+        words, end = _alternation(pattern, opened.end() if opened else offset + 1)
+        # What a look-around sees need not be part of the match's own text in order, and a group that
+        # ignores case has no certain spelling; leave them out.
+        return "", None if looking or caseless else words, end + 1
     return ("" if char in ".^$" else char), None, offset + 1

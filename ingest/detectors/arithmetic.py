@@ -71,9 +71,9 @@ _EXP2 = r"\b\w*exp2\w*\s*(?:<[^;(){}]*>)?\s*\(|ex2\.approx"
 @detector("exp2-trick")
 def exp2_trick(view: SyntaxView) -> Iterator[Finding]:
     """exp2 in place of exp, with log2(e) folded into a factor; or a softmax state kept in base 2."""
-    folded = list(view.search(_LOG2E))
     defined = {function.name_start for function in view.functions}
     exponentials = [match for match in view.search(_EXP2) if match.start() not in defined]
+    folded = list(view.search(_LOG2E)) if exponentials else []
     for match in exponentials:
         if folded:
             near = min(folded, key=lambda f: abs(f.start() - match.start()))
@@ -84,8 +84,8 @@ def exp2_trick(view: SyntaxView) -> Iterator[Finding]:
             yield Finding(
                 _line_span(view, match.start()), f"{match.group().rstrip('( ')} on a softmax state in base 2", 0.48
             )
-    factor = r"(?:1\.442695\d*f?|\b(?:\w+::)*\w*(?i:log2_?e)\b)"
-    for match in view.search(rf"\b\w*scale\w*\s*\*?=[^;=]*{factor}[^;]*;"):
+    factor = r"(?:1\.442695\d*f?|\b(?:\w+::)*\w*log2_?e\b)"
+    for match in view.search(rf"(?i)\b\w*scale\w*\s*\*?=[^;=]*{factor}[^;]*;"):
         yield Finding(Span(*match.span()), f"log2(e) folded into {match.group().split('=')[0].strip()}", 0.82)
     for match in view.search(r"\b[sS]oftmax\b[^;]*\b\w*scale\w*_log2\b[^;]*;"):
         yield Finding(Span(*match.span()), "the softmax gets a scale with log2(e) folded in", 0.7)

@@ -185,8 +185,8 @@ def constant_memory(view: SyntaxView) -> Iterator[Finding]:
 @detector("paged-kv-cache")
 def paged_kv_cache(view: SyntaxView) -> Iterator[Finding]:
     """Keys and values reached through a table of pages."""
-    table = r"(?i:block_?tables?|page_?tables?|kv_?page_?indices|kv_?indices|page_?indices|kv_block_array)"
-    for match in view.search(rf"\b\w*{table}\w*\s*(?:\[|\(|\.(?:data|at|block|page)\b|\+)"):
+    table = r"(?:block_?tables?|page_?tables?|kv_?page_?indices|kv_?indices|page_?indices|kv_block_array)"
+    for match in view.search(rf"(?i)\b\w*{table}\w*\s*(?:\[|\(|\.(?:data|at|block|page)\b|\+)"):
         statement = to_semicolon(view, match.start())
         owner = view.function_at(match.start())
         if owner is not None and patterns.search(

@@ -183,6 +183,8 @@ def _opaque_element(view: SyntaxView, function: Function, a: Assignment, halves:
         r"(?:\(\s*float\s*\)\s*|\bfloat\s*\(\s*|static_cast\s*<\s*float\s*>\s*\(\s*)([A-Za-z_]\w*)\s*\[", a.value
     )
     kind = view.type_of(cast.group(1), function) if cast else ""
+    if not cast or not kind:
+        return ""
     plain = patterns.search(
         r"\b(?:float\d?|double\d?|u?int\w*|unsigned|bool|u?char\w*|long|short|size_t|auto|void)\b", kind
     )

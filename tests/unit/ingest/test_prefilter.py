@@ -22,7 +22,9 @@ from ingest.prefilter import may_match, required_words
         (r"alpha|\w+", None),
         (r"a[bc\]]de", {"de"}),
         (r"x(?=alpha)yz", {"yz"}),
-        (r"(?i)alpha", None),
+        (r"(?i)alpha", {"alpha"}),
+        (r"(?i:alpha)", None),
+        (r"(?i:alpha)betas", {"betas"}),
         (r"al{2}pha", {"pha"}),
         (r"\.data\(\)", {".data()"}),
     ],
@@ -42,8 +44,8 @@ PATTERN = st.recursive(
 )
 
 
-@given(PATTERN, st.text(alphabet="abcd ", max_size=12))
-def test_a_match_is_never_ruled_out(pattern: str, text: str) -> None:
-    compiled = re.compile(pattern)
+@given(PATTERN, st.text(alphabet="abcdABC ", max_size=12), st.sampled_from(["", "(?i)"]))
+def test_a_match_is_never_ruled_out(pattern: str, text: str, flag: str) -> None:
+    compiled = re.compile(flag + pattern)
     if compiled.search(text):
         assert may_match(compiled, text)
