@@ -101,6 +101,19 @@ def credentials(prefix: str) -> dict[str, str]:
     return {}
 
 
+def checked(settings: Settings) -> Settings:
+    """The same settings.
+
+    Raises:
+        DataMalformed: a value is none that its key can have.
+    """
+    for field in fields(Settings):
+        value = str(getattr(settings, field.name))
+        if problem := _problem(field.name, value):
+            raise DataMalformed(f"{field.name} is {_without_password(value)!r}", problem)
+    return settings
+
+
 def _problem(name: str, value: str) -> str:
     """What is wrong with a value, as what to do about it; empty for a good one."""
     named = {"graph_store": (FILES, OXIGRAPH), "vector_store": (CHROMA,), "graph_update": ("",)}.get(name)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -217,7 +217,7 @@ class Index:
             ModelMissing: the embedding model is absent or not the expected one.
             DataMalformed: the index cannot be used, or was built with another model.
         """
-        with exclusive(self._folder / "lock"):
+        with self._locked():
             store = self._open_store()
             self._mark_lost_vectors(store)
             pending = [(source, removed, self._of_source(source)) for source, removed in self._pending_sources()]
@@ -379,10 +379,22 @@ class Index:
                 _rebuild_hint(self._folder),
             ) from exc
         except OSError as exc:
-            raise DataMalformed(
-                f"the index folder {self._folder} cannot be used: {exc.strerror}",
-                "make it writable, or set KX_HOME to a folder that is",
-            ) from exc
+            raise self._unusable(exc) from exc
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with ExitStack() as held:
+            try:
+                held.enter_context(exclusive(self._folder / "lock"))
+            except OSError as exc:
+                raise self._unusable(exc) from exc
+            yield
+
+    def _unusable(self, error: OSError) -> DataMalformed:
+        return DataMalformed(
+            f"the index folder {self._folder} cannot be used: {error.strerror}",
+            "make it writable, or set KX_HOME to a folder that is",
+        )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -156,8 +156,8 @@ class OxigraphEngine:
     def _told_as_ours(self) -> Iterator[None]:
         try:
             yield
-        except OSError as exc:
-            if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC):
+        except (OSError, RuntimeError) as exc:  # what it raises on a corrupt table is a RuntimeError
+            if isinstance(exc, OSError) and exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC):
                 raise  # the machine's doing, not the store's
             raise DataMalformed(
                 f"the graph store in {self._folder} cannot be used: {exc}",

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 import click
 
 from kgraph.graph import KnowledgeGraph
+from kgraph.store import open_store
 from kx.cli.output import json_option, print_json, print_table
 from kx.errors import EnvironmentLacking, KxError
 from kx.paths import Home
-from kx.settings import Settings
+from kx.settings import CHROMA, Settings, credentials
 
 _OLDEST_PYTHON = (3, 11)
 _PROBE_SECONDS = 10.0
@@ -57,6 +58,8 @@ def doctor(as_json: bool) -> None:
         _guarded("packages", examine_packages),
         examine_mlx(),
         *([examine_chip(KnowledgeGraph.open(home))] if _is_mac() else []),
+        _guarded("graph store", lambda: examine_graph_store(home)),
+        _guarded("vector store", lambda: examine_vector_store(home)),
         _guarded("knowledge graph", lambda: examine_graph(KnowledgeGraph.open(home))),
         examine_home(home),
     ]
@@ -158,6 +161,33 @@ def examine_graph(graph: KnowledgeGraph) -> Finding:
     """
     stats = graph.stats()
     return Finding("knowledge graph", "fine", f"{stats.triples} triples, {stats.sources} ingested sources")
+
+
+def examine_graph_store(home: Home) -> Finding:
+    """The graph store that the settings name answers.
+
+    Raises:
+        StoreUnreachable: it does not.
+        DataMalformed: the settings or the store cannot be read.
+    """
+    store = open_store(home)
+    return Finding("graph store", "fine", f"{store.place}: {len(store.names()) - 1} graphs")
+
+
+def examine_vector_store(home: Home) -> Finding:
+    """The vector store that the settings name: a server answers, a folder need not be there yet.
+
+    Raises:
+        StoreUnreachable: the server does not answer.
+        DataMalformed: the settings cannot be read.
+    """
+    from retrieval.chroma import probe_server
+
+    chosen = Settings.load(home).vector_store
+    if chosen == CHROMA:
+        return Finding("vector store", "fine", f"Chroma in {home.index / 'vectors'}")
+    probe_server(chosen, credentials("KX_VECTOR"))
+    return Finding("vector store", "fine", f"Chroma server {chosen}")
 
 
 def examine_home(home: Home) -> Finding:

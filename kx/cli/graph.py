@@ -1,4 +1,4 @@
-"""``kx graph``: sizes, single nodes, validation, SPARQL and export."""
+"""``kx graph``: sizes, single nodes, validation, SPARQL, export; and copying between stores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kgraph.export import FORMS, serialize
 from kgraph.graph import KnowledgeGraph
 from kgraph.names import shortened
 from kx.cli.output import json_option, note, print_json, print_rows, print_table, print_text
+from kx.cli.stores import copy
 from kx.paths import Home, write_atomically
 
 if TYPE_CHECKING:
@@ -130,6 +131,9 @@ def export(output: Path | None, form: str) -> None:
     else:
         write_atomically(output, text)
         note(f"wrote {output}")
+
+
+graph.add_command(copy)
 
 
 def _open() -> KnowledgeGraph:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import kgraph.stores.files
@@ -10,6 +12,15 @@ from kgraph.load import curated_files
 from kgraph.store import open_store
 from kx.paths import Home
 from kx.settings import Settings
+
+
+@contextmanager
+def little_knowledge() -> Iterator[None]:
+    """`know_little` for the length of the block."""
+    know_little()
+    yield
+    for module in (kgraph.stores.files, kgraph.stores.sparql):
+        module.curated_files = curated_files  # type: ignore[attr-defined]
 
 
 def know_little() -> None:
