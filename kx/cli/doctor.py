@@ -44,13 +44,20 @@ class Finding:
 
 
 @click.command()
+@click.option("--self-test", is_flag=True, help="Run kernels on this machine's GPU through MLX and check them.")
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(as_json: bool, self_test: bool) -> None:
     """Check what this machine has and what it lacks.
 
-    Exits with 3 when something that the default commands need is lacking.
+    Exits with 3 when something that the default commands need is lacking. With --self-test, MLX's back end for
+    this machine runs the tasks' seeds instead, next to metalsim and a float64 oracle; exits with 1 when one fails.
     """
     home = Home.named_by_environment()
+    if self_test:
+        from kx.cli.self_test import run_self_test
+
+        run_self_test(home, as_json)
+        return
     findings = [
         examine_python(),
         examine_compiler(),

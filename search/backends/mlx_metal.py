@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -80,6 +81,11 @@ def chip_slug(device_name: str) -> str:
     return re.sub(r"\W+", "-", device_name.removeprefix("Apple").strip().lower())
 
 
+def profiles_of(device_name: str, slugs: Sequence[str]) -> list[str]:
+    """Those of ``slugs`` that are profiles of the device: of one chip, however many of its cores work."""
+    return [slug for slug in slugs if _VARIANT.sub("", slug) == chip_slug(device_name)]
+
+
 @dataclass
 class Machine(MeasuringMachine):
     """Implements ``search.backends.Backend``."""
@@ -96,7 +102,7 @@ class Machine(MeasuringMachine):
         if not mx.metal.is_available():
             raise BackendUnavailable("MLX finds no Metal device on this machine", _INSTALL)
         device = str(mx.device_info().get("device_name", ""))
-        if chip_slug(device) != _VARIANT.sub("", self.chip.slug):
+        if not profiles_of(device, [self.chip.slug]):
             raise InputError(
                 f"this machine has {device or 'an unknown chip'}, not {self.chip.slug}",
                 f"name it: --chip {chip_slug(device)}",

@@ -1,6 +1,6 @@
 """One evaluation in a process of its own: a request on stdin, one JSON result on a channel of its own.
 
-Started by ``search.evaluation.pool`` with an empty environment and in its own process group. What the
+Started by ``search.evaluation.pool`` with next to no environment and in its own process group. What the
 candidate prints can't be taken for a result: the result travels over a separate file descriptor.
 """
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -166,6 +167,15 @@ def test_doctor_notices_a_data_folder_that_is_no_folder(
     assert result.exit_code == 3
     findings = {finding["name"]: finding for finding in parse_one_object(result)["findings"]}
     assert findings["KX_HOME"]["state"] == "lacking"
+
+
+def test_doctor_self_test_exits_with_3_where_mlx_has_no_gpu(kx: Kx) -> None:
+    mx: Any = pytest.importorskip("mlx.core")
+    if mx.metal.is_available() or mx.cuda.is_available():
+        pytest.skip("this machine has one")
+    result = kx("doctor", "--self-test")
+    assert result.exit_code == 3
+    assert "pip install" in result.stderr
 
 
 def test_doctor_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

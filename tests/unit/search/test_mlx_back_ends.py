@@ -19,6 +19,7 @@ from search.backends.mlx_device import MlxDevice, complaints
 from search.backends.mlx_harness import differences
 from search.backends.mlx_metal import Machine, MetalPlatform, chip_slug
 from search.backends.mlx_timing import Schedule, Subject, drift, measure, median_interval
+from search.backends.self_test import probe, try_out
 from search.evaluation.gates import evaluate_program
 from search.outcome import CompileFailed, Mismatch, RuntimeFailed, Scored, outcome_from_json, outcome_to_json
 from search.program import Program
@@ -280,3 +281,20 @@ def test_a_kernel_that_takes_all_buffers_is_refused(mx: SimulatedMlx, task: Task
     kernel = MlxKernel("k", "y[0] = a0[0];", inputs, (Argument("y", "float32", (8,)),))
     with pytest.raises(Refused, match="31 buffers"):
         MetalPlatform({}).define(mx, kernel, (1, 1, 1), (1, 1, 1))
+
+
+def test_self_test_holds_on_a_device_that_keeps_metals_rules(machine: Machine, task: Task) -> None:
+    trials = list(try_out(machine, task))
+    assert [trial.held for trial in trials] == [True] * 3, trials
+    assert "measured" in trials[-1].detail
+
+
+def test_self_test_fails_where_lanes_hold_other_elements_of_a_matrix(machine: Machine, mx: SimulatedMlx) -> None:
+    def transposed(outputs: dict[str, Any], _: Any) -> dict[str, Any]:
+        outputs["y"][[1, 2]] = outputs["y"][[2, 1]]
+        return outputs
+
+    mx.fault = transposed
+    trial = probe(machine.device)
+    assert not trial.held
+    assert "y differs" in trial.detail
