@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from retrieval.spelling import SHORTEST, SpellingIndex
-from retrieval.words import FUNCTION_WORDS, code_terms, stem
+from retrieval.words import FUNCTION_WORDS, code_terms, code_words, stem
 
 _TELLING_SHARE = 0.3
 
@@ -29,6 +29,7 @@ class LexicalWeights:
         misspelling: exponent of the likeness by which a term that is read for a misspelt one counts.
         exact: added where one of the names is an identifier of the question, times the identifier's part in the
             question: ``ldmatrix`` is asked for, ``ldmatrix.trans`` only holds it.
+        parts: what a part of an identifier counts beside the whole, where the whole is known.
     """
 
     title: float = 2.0
@@ -39,6 +40,7 @@ class LexicalWeights:
     title_length: float = 0.3
     misspelling: float = 2.0
     exact: float = 0.1
+    parts: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -137,15 +139,22 @@ class LexicalIndex:
 
     def read(self, question: str) -> dict[str, float]:
         """What to look for, with weights; a term that no document holds is read as those that it may mean."""
-        terms = dict.fromkeys(code_terms(question))
-        telling = [term for term in terms if term not in FUNCTION_WORDS] or list(terms)
+        weights: dict[str, float] = {}
+        for whole, *parts in code_words(question):
+            # A name counts once: its parts say in other words what it says as a whole, if it is known.
+            share = self._weights.parts if stem(whole) in self._postings else 1.0
+            for term, weight in [(whole, 1.0), *((part, share) for part in parts)]:
+                weights[term] = max(weights.get(term, 0.0), weight)
+        telling = [term for term in weights if term not in FUNCTION_WORDS] or list(weights)
         wanted: dict[str, float] = {}
-        for term in map(stem, telling):
-            if term in self._postings:
-                wanted[term] = 1.0
-            elif len(term) >= SHORTEST and not term.isdigit():
-                for near, likeness in self._spelling.near(term):
-                    wanted[near] = max(wanted.get(near, 0.0), likeness**self._weights.misspelling)
+        for term in telling:
+            stemmed = stem(term)
+            if stemmed in self._postings:
+                wanted[stemmed] = max(wanted.get(stemmed, 0.0), weights[term])
+            elif len(stemmed) >= SHORTEST and not stemmed.isdigit():
+                for near, likeness in self._spelling.near(stemmed):
+                    read = weights[term] * likeness**self._weights.misspelling
+                    wanted[near] = max(wanted.get(near, 0.0), read)
         return wanted
 
     def scores(self, wanted: Mapping[str, float]) -> npt.NDArray[np.float64]:

@@ -184,11 +184,12 @@ class Retriever:
 def _groups(graph: KnowledgeGraph, entries: list[Entry]) -> list[tuple[str, str]]:
     """For each entry the group it belongs to, and the group that lowers it when one of it is listed before.
 
-    Chips stand for their generation, sightings for the concept; limits, facts and properties whose titles differ by
-    numbers only are alike. A CUDA primitive says little beside one of its mappings, and the other way round; two
-    mappings of one primitive say two things.
+    Chips stand for their generation, limits for their quantity, sightings for the concept; facts and properties whose
+    titles differ by numbers only are alike. A CUDA primitive says little beside one of its mappings, and the other
+    way round; two mappings of one primitive say two things.
     """
     origins = {mapping.iri: mapping.origin.iri for mapping in graph.mappings()}
+    quantities = {constraint.iri: constraint.quantity for constraint in graph.constraints()}
 
     def groups(entry: Entry) -> tuple[str, str]:
         if entry.kind == "mapping":
@@ -198,7 +199,9 @@ def _groups(graph: KnowledgeGraph, entries: list[Entry]) -> list[tuple[str, str]
         alike = entry.id
         if entry.kind == "chip":
             alike = f"chip {re.split(r'[ ,]', entry.title)[0]}"
-        elif entry.kind in ("constraint", "fact", "assertion"):
+        elif entry.kind == "constraint":
+            alike = f"limit of {quantities.get(entry.id, entry.id)}"
+        elif entry.kind in ("fact", "assertion"):
             alike = _NUMBER.sub("#", entry.title)
         elif entry.kind in ("kernel", "evidence"):
             alike = f"{entry.kind} {entry.concepts[0] if entry.concepts else ''}"

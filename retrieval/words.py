@@ -34,14 +34,18 @@ def code_terms(text: str) -> list[str]:
     ``async``; ``threadsPerGrid`` yields ``threadspergrid``, ``thread``, ``per``, ``grid``. Parts and
     plain words lose a plural s, so that "shuffles" meets "shuffle".
     """
-    terms: list[str] = []
+    return [term for terms in code_words(text) for term in terms]
+
+
+def code_words(text: str) -> list[tuple[str, ...]]:
+    """The terms of `code_terms` by word: a plain word alone, an identifier followed by its parts."""
+    words = []
     for word in _WORD.findall(text):
         whole = word.lower()
         parts = [piece for part in _SEPARATORS.split(word) if part for piece in _split_camel(part)]
-        if parts != [whole]:
-            terms.append(whole)
-        terms.extend(_singular(part) for part in parts)
-    return terms
+        terms = [] if parts == [whole] else [whole]
+        words.append((*terms, *map(_singular, parts)))
+    return words
 
 
 def is_identifier(term: str) -> bool:

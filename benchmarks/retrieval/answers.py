@@ -47,9 +47,9 @@ class AnswerResolver:
                 return frozenset({iri})
             if chips := self._ids.intersection(self._graph.reader.index.pointing(schema("hasQuantity"), iri)):
                 return frozenset(chips)
-        if named := self._names.get(_plain(text)):
-            return frozenset(named)
-        found: set[str] = set()
+        found = set(self._names.get(_plain(text), ()))
+        if any(":primitive:" not in iri for iri in found):
+            return frozenset(found)
         for mapping in self._graph.lookup(text).mappings:
             found |= {mapping.iri, mapping.origin.iri}
             if mapping.target is not None:

@@ -57,6 +57,13 @@ def test_misspelt_identifier_is_read_as_the_one_it_means() -> None:
     assert index.read("__shfl_xr_sync")["__shfl_xor_sync"] < 1
 
 
+def test_parts_of_a_known_identifier_count_little_and_of_an_unknown_one_fully() -> None:
+    index = texts("mx.fast.metal_kernel", "a scalar argument", "fast metal")
+    known, unknown = index.read("mx.fast.metal_kernel"), index.read("fast.metal.scalar")
+    assert known["mx.fast.metal_kernel"] == 1
+    assert known["fast"] == known["metal"] < unknown["fast"] == unknown["metal"] == unknown["scalar"] == 1
+
+
 def test_a_right_spelling_is_not_read_as_another() -> None:
     index = texts("simd_shuffle_up", "simd_shuffle_down")
     assert set(index.read("simd_shuffle_up")) == {"simd_shuffle_up", "simd", "shuffl"}

@@ -118,12 +118,24 @@ def test_sightings_of_one_concept_do_not_crowd_out_the_rest(curated_graph: Knowl
     assert spread.index("urn:pattern") < 10
 
 
-def test_limits_that_differ_by_their_numbers_are_spread(curated_graph: KnowledgeGraph, index: Index) -> None:
+def test_limits_of_one_quantity_do_not_crowd_out_the_rest(curated_graph: KnowledgeGraph, index: Index) -> None:
+    features = [item for item in curated_graph.constraints() if item.quantity == "apple-gpu-family"]
+    assert len(features) > 10
+    limits = [make_entry(item.iri, "needs an Apple GPU", kind="constraint", title=item.label) for item in features]
+    index.sync_curated([*limits, make_entry("urn:z", "no Apple GPU has it", kind="fact", title="double on a GPU")])
+    unweighted = Retriever(curated_graph, index, FusionWeights(repeat=0.0))
+    plain = [hit.entry.id for hit in unweighted.query("needs an Apple GPU", len(features) + 1)]
+    spread = [hit.entry.id for hit in Retriever(curated_graph, index).query("needs an Apple GPU", len(features) + 1)]
+    assert plain.index("urn:z") == len(features)
+    assert spread.index("urn:z") < 7
+
+
+def test_facts_that_differ_by_their_numbers_are_spread(curated_graph: KnowledgeGraph, index: Index) -> None:
     alike = [
-        make_entry(f"urn:{n}", "", kind="constraint", title=f"{n} threads leave at most {n // 8} registers")
+        make_entry(f"urn:{n}", "", kind="fact", title=f"{n} threads leave at most {n // 8} registers")
         for n in range(384, 1025, 64)
     ]
-    other = make_entry("urn:z", "", kind="constraint", title="A lane has at most 128 registers for threads")
+    other = make_entry("urn:z", "", kind="fact", title="A lane has at most 128 registers for threads")
     index.sync_curated([*alike, other])
     assert "urn:z" in [hit.entry.id for hit in Retriever(curated_graph, index).query("registers of threads", 3)]
 
