@@ -57,63 +57,59 @@ __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-// A logit and its expert in one unsigned number, so that ranking is a plain comparison and equal
-// logits fall to the lower index. The float's bits become monotone by flipping the sign bit of
-// positive numbers and all bits of negative ones; the complement of the index fills the low end.
-// Sixteen-bit logits leave room for both in one word. (-0 ranks just below +0, a NaN without sign
-// above everything.)
-template <class T>
+// A logit and its expert in one signed number, so that ranking is a plain comparison and equal
+// logits fall to the lower index: the float's bits become monotone by flipping all but the sign of
+// negative numbers, and `code`, which falls with the expert's index, takes the low bits. (-0 ranks
+// just below +0, a NaN without sign above everything.)
+//
+// Sixteen-bit logits leave room for the code. A float does not: its lowest bits make way, and where
+// that could matter, as is_ambiguous tells, the choice is made again with all bits. Comparing one
+// word at a time is worth it: minimum and maximum of 32 bits are one instruction each, those of 64
+// bits three.
+template <class T, int kCapacity>
 struct Ranking {
-    static constexpr bool kNarrow = sizeof(T) == 2;
-    using Key = std::conditional_t<kNarrow, uint32_t, uint64_t>;
+    static constexpr bool kExact = sizeof(T) == 2;
+    static constexpr int kCodeMask = kCapacity - 1;
+    static constexpr int kLogitMask = kExact ? static_cast<int>(0xffff0000u) : ~kCodeMask;
+    static_assert((kCapacity & kCodeMask) == 0, "codes are all numbers of some bits");
 
-    static __device__ __forceinline__ uint32_t bits(T logit) {
-        if constexpr (kNarrow)
-            return static_cast<uint32_t>(*reinterpret_cast<const uint16_t*>(&logit)) << 16;
+    // The bits of a logit, at the upper end of a word.
+    static __device__ __forceinline__ int bits(T logit) {
+        if constexpr (kExact)
+            return static_cast<int>(
+                static_cast<uint32_t>(*reinterpret_cast<const uint16_t*>(&logit)) << 16);
         else
-            return __float_as_uint(logit);
+            return __float_as_int(logit);
     }
 
-    static __device__ __forceinline__ Key key(T logit, int expert) {
-        const uint32_t raw = bits(logit);
-        const uint32_t flip = static_cast<uint32_t>(static_cast<int32_t>(raw) >> 31) | 0x80000000u;
-        const uint32_t monotone = raw ^ flip;
-        if constexpr (kNarrow)
-            return (monotone & 0xffff0000u) | (0xffffu - static_cast<uint32_t>(expert));
+    static __device__ __forceinline__ int monotone(int bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
+
+    static __device__ __forceinline__ int key(T logit, int code) {
+        return (monotone(bits(logit)) & kLogitMask) | code;
+    }
+
+    // The logit of a key; for float, the smallest of those with this key.
+    static __device__ __forceinline__ T logit(int key) {
+        const int raw = monotone(key & kLogitMask);
+        T result;
+        if constexpr (kExact)
+            *reinterpret_cast<uint16_t*>(&result) = static_cast<uint16_t>(static_cast<uint32_t>(raw) >> 16);
         else
-            return static_cast<uint64_t>(monotone) << 32 | ~static_cast<uint32_t>(expert);
-    }
-
-    static __device__ __forceinline__ int expert(Key key) {
-        return static_cast<int>(kNarrow ? 0xffffu - (static_cast<uint32_t>(key) & 0xffffu)
-                                        : ~static_cast<uint32_t>(key));
-    }
-
-    static __device__ __forceinline__ float logit(Key key) {
-        const uint32_t monotone =
-            kNarrow ? static_cast<uint32_t>(key) : static_cast<uint32_t>(static_cast<uint64_t>(key) >> 32);
-        const uint32_t raw = monotone & 0x80000000u ? monotone ^ 0x80000000u : ~monotone;
-        if constexpr (kNarrow) {
-            const uint16_t half_bits = static_cast<uint16_t>(raw >> 16);
-            return to_float(*reinterpret_cast<const T*>(&half_bits));
-        } else {
-            return __uint_as_float(raw);
-        }
+            result = __int_as_float(raw);
+        return result;
     }
 };
 
-template <class Key>
-__device__ __forceinline__ void order_descending(Key& larger, Key& smaller) {
-    const Key a = larger;
-    const Key b = smaller;
-    larger = a < b ? b : a;
-    smaller = a < b ? a : b;
+__device__ __forceinline__ void order_descending(int& larger, int& smaller) {
+    const int maximum = max(larger, smaller);
+    smaller = min(larger, smaller);
+    larger = maximum;
 }
 
 // Batcher's odd-even merge sort, largest first: 19 comparisons for 8 keys, no branch. Fully
 // unrolled, every index is a constant and the keys stay in registers.
-template <int kCount, class Key>
-__device__ __forceinline__ void sort_descending(Key (&keys)[kCount]) {
+template <int kCount>
+__device__ __forceinline__ void sort_descending(int (&keys)[kCount]) {
 #pragma unroll
     for (int run = 1; run < kCount; run *= 2)
 #pragma unroll
@@ -130,11 +126,11 @@ __device__ __forceinline__ void sort_descending(Key (&keys)[kCount]) {
 // The kCount largest of two descending lists. The larger of a[i] and b[last - i], for all i, are
 // the largest overall, in an order that first rises and then falls; log2(kCount) exchanges at
 // halving distances then sort it.
-template <int kCount, class Key>
-__device__ __forceinline__ void merge_top(Key (&best)[kCount], const Key (&other)[kCount]) {
+template <int kCount>
+__device__ __forceinline__ void merge_top(int (&best)[kCount], const int (&other)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-        best[i] = best[i] < other[kCount - 1 - i] ? other[kCount - 1 - i] : best[i];
+        best[i] = max(best[i], other[kCount - 1 - i]);
 #pragma unroll
     for (int distance = kCount / 2; distance > 0; distance /= 2)
 #pragma unroll
@@ -147,6 +143,7 @@ __device__ __forceinline__ void merge_top(Key (&best)[kCount], const Key (&other
 template <class T, int kLanes, int kPerLane>
 struct LogitSlice {
     static constexpr int kWidth = 16 / static_cast<int>(sizeof(T));
+    static constexpr int kCapacity = kLanes * kPerLane;
     static_assert(kPerLane % kWidth == 0, "a lane's share is a whole number of vectors");
     alignas(16) T elements[kPerLane];
 
@@ -193,20 +190,22 @@ __device__ __forceinline__ float exp2_approx(float x) {
     return result;
 }
 
-// The kTop best experts of one token, the same in all its lanes. Few lanes with many logits each
-// are better than the opposite: sorting in a lane costs no exchange, and every step across lanes
-// is done by all of them alike.
+// The kTop best keys of one token, largest first, the same in all its lanes. Few lanes with many
+// logits each are better than the opposite: sorting in a lane costs no exchange, and every step
+// across lanes is done by all of them alike.
 template <int kTop, class T, int kLanes, int kPerLane>
-__device__ __forceinline__ void select_top(typename Ranking<T>::Key (&best)[kTop],
+__device__ __forceinline__ void select_top(int (&best)[kTop],
                                            const LogitSlice<T, kLanes, kPerLane>& slice, int lane) {
-    using Key = typename Ranking<T>::Key;
     using Slice = LogitSlice<T, kLanes, kPerLane>;
+    using Rank = Ranking<T, Slice::kCapacity>;
 #pragma unroll
     for (int batch = 0; batch < kPerLane; batch += kTop) {
-        Key candidates[kTop];
+        int candidates[kTop];
+        // The code of lane 0, a constant: within a lane it orders as well as the lane's own.
 #pragma unroll
         for (int i = 0; i < kTop; ++i)
-            candidates[i] = Ranking<T>::key(slice.elements[batch + i], Slice::expert(batch + i, lane));
+            candidates[i] = Rank::key(slice.elements[batch + i],
+                                      Rank::kCodeMask ^ Slice::expert(batch + i, 0));
         sort_descending<kTop>(candidates);
         if (batch == 0) {
 #pragma unroll
@@ -216,16 +215,79 @@ __device__ __forceinline__ void select_top(typename Ranking<T>::Key (&best)[kTop
         }
     }
 #pragma unroll
+    for (int i = 0; i < kTop; ++i) best[i] ^= lane * Slice::kWidth;  // now the lane's own
+#pragma unroll
     for (int distance = 1; distance < kLanes; distance *= 2) {
-        Key other[kTop];
+        int other[kTop];
 #pragma unroll
         for (int i = 0; i < kTop; ++i) other[i] = __shfl_xor_sync(kFullWarp, best[i], distance);
         merge_top<kTop>(best, other);
     }
 }
 
+// Whether the bits that keys of float logits leave out could change the choice or its order: if two
+// chosen logits agree in all others, or if more logits than the chosen reach the last one's. A NaN
+// reaches nothing, and a missing expert is one, so a count that is too low tells of those.
+template <int kTop, int kLanes, int kPerLane>
+__device__ __forceinline__ bool is_ambiguous(const int (&best)[kTop],
+                                             const LogitSlice<float, kLanes, kPerLane>& slice) {
+    using Rank = Ranking<float, kLanes * kPerLane>;
+    const float least = Rank::logit(best[kTop - 1]);
+    float reaching = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+        if (slice.elements[i] >= least) reaching += 1.0f;
+    bool ambiguous = sum_lanes<kLanes>(reaching) != static_cast<float>(kTop);
+#pragma unroll
+    for (int i = 1; i < kTop; ++i)
+        ambiguous |= ((best[i - 1] ^ best[i]) & Rank::kLogitMask) == 0;
+    return ambiguous;
+}
+
+// The choice with all bits of float logits: one pass per rank, for the largest below the previous
+// one. Slow, but it needs few registers next to the quick way, and is hardly ever taken. Leaves keys
+// whose codes alone are right.
+template <int kTop, int kLanes, int kPerLane>
+__device__ __forceinline__ void select_top_exactly(int (&best)[kTop],
+                                                   const LogitSlice<float, kLanes, kPerLane>& slice,
+                                                   int lane) {
+    using Slice = LogitSlice<float, kLanes, kPerLane>;
+    using Rank = Ranking<float, Slice::kCapacity>;
+    int last = INT32_MAX;  // the previous choice; equal logits go by falling code
+    int last_code = kMaxExperts;
+#pragma unroll 1
+    for (int rank = 0; rank < kTop; ++rank) {
+        int largest = INT32_MIN;
+        int code = 0;
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) {
+            const int value = Rank::monotone(__float_as_int(slice.elements[i]));
+            const int value_code = Rank::kCodeMask ^ Slice::expert(i, lane);
+            const bool is_left = value < last || (value == last && value_code < last_code);
+            if (is_left && value > largest) {  // codes fall with i, so the first of equals stays
+                largest = value;
+                code = value_code;
+            }
+        }
+#pragma unroll
+        for (int distance = 1; distance < kLanes; distance *= 2) {
+            const int other = __shfl_xor_sync(kFullWarp, largest, distance);
+            const int other_code = __shfl_xor_sync(kFullWarp, code, distance);
+            if (other > largest || (other == largest && other_code > code)) {
+                largest = other;
+                code = other_code;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < kTop; ++i)
+            if (i == rank) best[i] = code;
+        last = largest;
+        last_code = code;
+    }
+}
+
 // Blocks per multiprocessor, at least: enough warps to hide one another's sorting, with 80 registers
-// per thread, or 128 where the keys have two words.
+// per thread, or 128 where a logit takes a whole one.
 template <class T>
 constexpr int gate_blocks() {
     return sizeof(T) == 2 ? 6 : 4;
@@ -235,8 +297,8 @@ constexpr int gate_blocks() {
 template <class T, int kTop, int kLanes, int kPerLane>
 __global__ void __launch_bounds__(kGateThreads, gate_blocks<T>())
     gate_tokens(const __grid_constant__ GateParams<T> params) {
-    using Key = typename Ranking<T>::Key;
     using Slice = LogitSlice<T, kLanes, kPerLane>;
+    using Rank = Ranking<T, Slice::kCapacity>;
     constexpr int kSlots = kTop > kLanes ? kTop / kLanes : 1;  // results that one lane writes
     __shared__ int counts[kMaxExperts];
     for (int e = threadIdx.x; e < params.experts; e += kGateThreads) counts[e] = 0;
@@ -249,21 +311,46 @@ __global__ void __launch_bounds__(kGateThreads, gate_blocks<T>())
     for (int tile = begin; tile < end; tile += kGateThreads / kLanes) {
         const int token = tile + static_cast<int>(threadIdx.x) / kLanes;
         const bool exists = token < end;
+        const T* logits = params.logits + static_cast<int64_t>(token) * params.experts;
         Slice slice;
-        slice.load(params.logits + static_cast<int64_t>(token) * params.experts, lane,
-                   exists ? params.experts : 0, params.vectorized);
-        Key best[kTop];
+        slice.load(logits, lane, exists ? params.experts : 0, params.vectorized);
+        int best[kTop];
         select_top<kTop>(best, slice, lane);
+        if constexpr (!Rank::kExact) {
+            // Asked by all lanes, for it shuffles; those without a token have nothing to choose.
+            const bool ambiguous = is_ambiguous<kTop>(best, slice);
+            if (__any_sync(kFullWarp, ambiguous && exists))
+                select_top_exactly<kTop>(best, slice, lane);
+        }
+
+        // Lane l goes on with slots l * kSlots and up. Picking them by comparison keeps the register
+        // arrays free of indices that are only known at run time.
+        int keys[kSlots] = {};
+#pragma unroll
+        for (int i = 0; i < kTop; ++i)
+            if (i / kSlots == lane) keys[i % kSlots] = best[i];
+        int ids[kSlots];
+        float chosen[kSlots];
+#pragma unroll
+        for (int s = 0; s < kSlots; ++s) {
+            ids[s] = Rank::kCodeMask ^ (keys[s] & Rank::kCodeMask);
+            if constexpr (Rank::kExact) {
+                chosen[s] = to_float(Rank::logit(keys[s]));
+            } else {  // the key has not all bits of it, but it was read a moment ago
+                ids[s] = min(ids[s], params.experts - 1);
+                chosen[s] = exists ? __ldg(logits + ids[s]) : 0.0f;
+            }
+        }
 
         // Softmax relative to the largest logit. Renormalized weights need no other logit than the
         // chosen ones: the softmax's own denominator cancels.
-        const float shift = -Ranking<T>::logit(best[0]) * kLog2e;
-        float weights[kTop];
+        const float shift = -__shfl_sync(kFullWarp, chosen[0], 0, kLanes) * kLog2e;
+        float weights[kSlots];
         float sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < kTop; ++i) {
-            weights[i] = exp2_approx(fmaf(Ranking<T>::logit(best[i]), kLog2e, shift));
-            if (i < params.top_k) sum += weights[i];
+        for (int s = 0; s < kSlots; ++s) {
+            weights[s] = exp2_approx(fmaf(chosen[s], kLog2e, shift));
+            if (lane * kSlots + s < params.top_k) sum += weights[s];
         }
         if (!params.renormalize) {
             sum = 0.0f;
@@ -271,28 +358,17 @@ __global__ void __launch_bounds__(kGateThreads, gate_blocks<T>())
             for (int i = 0; i < kPerLane; ++i)
                 if (Slice::expert(i, lane) < params.experts)
                     sum += exp2_approx(fmaf(to_float(slice.elements[i]), kLog2e, shift));
-            sum = sum_lanes<kLanes>(sum);
         }
+        const float inverse = __fdividef(1.0f, sum_lanes<kLanes>(sum));
 
-        // Lane l writes slots l * kSlots and up. Picking them by comparison keeps the register
-        // arrays free of indices that are only known at run time.
-        float my_weights[kSlots];
-        int my_ids[kSlots];
-#pragma unroll
-        for (int i = 0; i < kTop; ++i)
-            if (i / kSlots == lane) {
-                my_weights[i % kSlots] = weights[i];
-                my_ids[i % kSlots] = Ranking<T>::expert(best[i]);
-            }
-        const float inverse = __fdividef(1.0f, sum);
         const int64_t row = static_cast<int64_t>(token) * params.top_k;
 #pragma unroll
         for (int s = 0; s < kSlots; ++s) {
             const int slot = lane * kSlots + s;
             if (exists && slot < params.top_k) {
-                params.weights[row + slot] = my_weights[s] * inverse;
-                params.ids[row + slot] = my_ids[s];
-                atomicAdd(&counts[my_ids[s]], 1);
+                params.weights[row + slot] = weights[s] * inverse;
+                params.ids[row + slot] = ids[s];
+                atomicAdd(&counts[ids[s]], 1);
             }
         }
     }
