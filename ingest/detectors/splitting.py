@@ -21,7 +21,7 @@ from ingest.syntax import (
 )
 
 _NOT_RESULT = re.compile(
-    r"(?i)lock|ticket|semaphore|mutex|counter|\bdone|barrier|flag|sync|arriv|retire|tile_idx|work_idx|queue|\bhead\b|next_tile|blocks?_(?:done|count)"
+    r"(?i)(?<!b)lock|ticket|semaphore|mutex|counter|\bdone|barrier|flag|sync|arriv|retire|tile_idx|work_idx|queue|\bhead\b|next_tile|blocks?_(?:done|count)"
 )
 
 
