@@ -27,6 +27,7 @@ from metalsim.build.compiler import (
 )
 from metalsim.build.containment import escapes
 from metalsim.build.instrument import USER_FILES, Instrumented, instrument
+from metalsim.build.meetings import gather_meetings
 from metalsim.errors import CompilerMissing, InputError
 from metalsim.model import CompileFailure
 from metalsim.text.includes import UNDEFINED, IncludeFolders, body_faults, listed_files, pragma_faults
@@ -279,6 +280,8 @@ class Toolchain:
             refused = escapes(text)
             if refused:
                 return CompileFailure(refused)
+            if mode == "plain":
+                text = gather_meetings(text)
             instrumented = instrument(text, mode=mode, user_files=user_files)
             (folder / "hooked.ll").write_text(instrumented.text, encoding="utf-8")
             failure = self._link(folder, _CODE_GENERATION[mode], runtime)

@@ -151,7 +151,7 @@ static void report_inactive(msim_thread *lanes, uint32_t count, uint32_t lane, i
     if (!event) return;
     event->thread = lanes[lane].thread;
     event->offset = source;
-    event->bytes = request->op == MSIM_MATRIX_MULTIPLY || request->op == MSIM_MATRIX_SYNC;
+    event->bytes = request->op >= MSIM_MATRIX_MULTIPLY && request->op != MSIM_EXCHANGES;
     event->access = source < 0 || source >= SIMD_WIDTH ? 0      /* no such lane */
                     : source >= count ? 1                       /* beyond a short SIMD-group */
                     : lanes[source].state == LANE_ENDED ? 2 : 3; /* ended, or elsewhere */
@@ -159,7 +159,25 @@ static void report_inactive(msim_thread *lanes, uint32_t count, uint32_t lane, i
 
 enum { MAX_VALUE_BYTES = 32 };
 
+/* All lanes hand a word to a lane that is there, as reductions by shuffles do; false for anything else. */
+static bool shuffle_words(msim_thread *lanes, uint32_t mask) {
+    const msim_request *lead = lanes[0].request;
+    uint32_t op = lead->op, words[SIMD_WIDTH], sources[SIMD_WIDTH];
+    bool plain = op == MSIM_SHUFFLE || op == MSIM_SHUFFLE_XOR || op == MSIM_BROADCAST;
+    if (mask != ~0u || !plain || lead->width != SIMD_WIDTH || lead->count * TYPE_BYTES[lead->type] != sizeof *words)
+        return false;
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
+        const msim_request *request = lanes[i].request;
+        memcpy(&words[i], request->value, sizeof *words);
+        sources[i] = op == MSIM_SHUFFLE_XOR ? i ^ request->lane : request->lane;
+        if (sources[i] >= SIMD_WIDTH) return false;
+    }
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++) memcpy(lanes[i].request->value, &words[sources[i]], sizeof *words);
+    return true;
+}
+
 static void shuffle(msim_thread *lanes, uint32_t count, uint32_t mask) {
+    if (shuffle_words(lanes, mask)) return;
     char before[SIMD_WIDTH][MAX_VALUE_BYTES];
     uint32_t first = (uint32_t)__builtin_ctz(mask);
     uint32_t bytes = lanes[first].request->count * TYPE_BYTES[lanes[first].request->type];
@@ -276,11 +294,13 @@ static void trace_multiply(const msim_thread *lane, float a[8][8], float b[8][8]
 
 typedef float matrix_row __attribute__((vector_size(32)));
 
+static matrix_row spread(float x) { return (matrix_row){x, x, x, x, x, x, x, x}; }
+
 /* Eight columns at once, each as fmaf would. */
 static void multiply_rows(float a[8][8], const matrix_row *b, matrix_row *c) {
     for (int row = 0; row < 8; row++) {
         matrix_row sum = c[row];
-        for (int k = 0; k < 8; k++) sum = __builtin_elementwise_fma((matrix_row){} + a[row][k], b[k], sum);
+        for (int k = 0; k < 8; k++) sum = __builtin_elementwise_fma(spread(a[row][k]), b[k], sum);
         c[row] = sum;
     }
 }
@@ -330,21 +350,108 @@ static void multiply_matrices(msim_thread *lanes, uint32_t mask) {
     }
 }
 
-/* Perform the collective at which the lanes of `mask` wait; returns the lanes that took part. */
-uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
+/* Several words that lanes exchange at once (build/meetings.py): each with the lane that a mask of its number tells. */
+typedef struct {
+    uint32_t count;
+    uint8_t masks[];
+} exchange_plan;
+
+enum { MAX_EXCHANGES = 64 };
+static _Alignas(64) uint32_t exchanged[MAX_EXCHANGES][SIMD_WIDTH];
+
+/* Where the running lane leaves its word of the first exchange, and finds the other's. */
+void *msim_stage_words(void) { return &exchanged[0][msim.current->lane]; }
+
+static void exchange_planned(const exchange_plan *plan, msim_thread *lanes, uint32_t count, uint32_t mask) {
+    for (uint32_t k = 0; k < plan->count; k++) {
+        uint32_t words[SIMD_WIDTH];
+        memcpy(words, exchanged[k], sizeof words);
+        for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
+            uint32_t source = i ^ plan->masks[k];
+            if (!takes_part(mask, i)) continue;
+            if (!takes_part(mask, source)) report_inactive(lanes, count, i, source);
+            exchanged[k][i] = takes_part(mask, source) ? words[source] : ~0u;
+        }
+    }
+}
+
+/* Several products that a SIMD-group performs at once (build/meetings.py): in turn d = a * b + c, all in float. */
+typedef struct {
+    uint32_t slots, count;
+    struct { uint8_t a, b, c, d; } products[];
+} product_plan;
+
+enum { MAX_SLOTS = 240, MATRIX_ELEMENTS = 64 };
+static _Alignas(64) float matrices[MAX_SLOTS][MATRIX_ELEMENTS], kept_matrices[MAX_SLOTS][MATRIX_ELEMENTS];
+
+/* Where the running lane leaves its elements of the matrix in slot 0, and finds them. */
+void *msim_stage(void) {
+    uint32_t lane = msim.current->lane;
+    return &matrices[0][8 * fragment_row(lane) + fragment_column(lane)];
+}
+
+/* As multiply_rows, with all eight rows of the sum in registers. */
+static void multiply_whole(const float *a, const matrix_row *b, const matrix_row *c, matrix_row *d) {
+    matrix_row s0 = c[0], s1 = c[1], s2 = c[2], s3 = c[3], s4 = c[4], s5 = c[5], s6 = c[6], s7 = c[7];
+#pragma clang loop unroll(disable)
+    for (int k = 0; k < 8; k++) {
+        matrix_row row = b[k];
+        s0 = __builtin_elementwise_fma(spread(a[k]), row, s0);
+        s1 = __builtin_elementwise_fma(spread(a[8 + k]), row, s1);
+        s2 = __builtin_elementwise_fma(spread(a[16 + k]), row, s2);
+        s3 = __builtin_elementwise_fma(spread(a[24 + k]), row, s3);
+        s4 = __builtin_elementwise_fma(spread(a[32 + k]), row, s4);
+        s5 = __builtin_elementwise_fma(spread(a[40 + k]), row, s5);
+        s6 = __builtin_elementwise_fma(spread(a[48 + k]), row, s6);
+        s7 = __builtin_elementwise_fma(spread(a[56 + k]), row, s7);
+    }
+    d[0] = s0, d[1] = s1, d[2] = s2, d[3] = s3, d[4] = s4, d[5] = s5, d[6] = s6, d[7] = s7;
+}
+
+/* Copy the elements of the lanes that take no part from one matrix to another, or make them NaN. */
+static void put_others(uint32_t mask, float *to, const float *from) {
+    for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
+        uint32_t at = 8 * fragment_row(i) + fragment_column(i);
+        if (takes_part(mask, i)) continue;
+        to[at] = from ? from[at] : NAN;
+        to[at + 1] = from ? from[at + 1] : NAN;
+    }
+}
+
+static void multiply_planned(const product_plan *plan, uint32_t mask) {
+    if (mask != ~0u) {
+        memcpy(kept_matrices, matrices, plan->slots * sizeof matrices[0]);
+        for (uint32_t i = 0; i < plan->slots; i++) put_others(mask, matrices[i], NULL);
+    }
+    for (uint32_t i = 0; i < plan->count; i++)
+        multiply_whole(matrices[plan->products[i].a], (const matrix_row *)matrices[plan->products[i].b],
+                       (const matrix_row *)matrices[plan->products[i].c], (matrix_row *)matrices[plan->products[i].d]);
+    if (mask != ~0u) /* they may wait at other products, with operands of their own */
+        for (uint32_t i = 0; i < plan->slots; i++) put_others(mask, matrices[i], kept_matrices[i]);
+}
+
+/* Perform the collective at which the lanes of `mask` wait, all at the same one. */
+static void perform(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
     const msim_request *lead = lanes[__builtin_ctz(mask)].request;
-    uint32_t words = lead->count * ((TYPE_BYTES[lead->type] + 3) / 4), op = lead->op, same = 0;
+    uint32_t words = lead->count * ((TYPE_BYTES[lead->type] + 3) / 4), op = lead->op;
     if (op == MSIM_MATRIX_MULTIPLY && mask == ~0u && staged.lanes == ~0u) {
         multiply_matrices(lanes, mask);
         msim.counts->matrix_simd_ops++;
-        return mask;
+        return;
     }
-    for (uint32_t i = 0; i < lane_count; i++)
-        if (takes_part(mask, i) && lanes[i].request->op == op && lanes[i].request->type == lead->type) same |= 1u << i;
-    mask = same;
-    if (op == MSIM_MATRIX_MULTIPLY || op == MSIM_MATRIX_SYNC) {
+    if (op == MSIM_EXCHANGES) {
+        const exchange_plan *plan = lead->value;
+        exchange_planned(plan, lanes, lane_count, mask);
+        msim.counts->shuffle_simd_ops += plan->count;
+        msim.counts->shuffle_lanes += (uint64_t)plan->count * (uint32_t)__builtin_popcount(mask);
+    } else if (op == MSIM_MATRIX_PRODUCTS) {
+        const product_plan *plan = lead->value;
         check_all_lanes(lanes, lane_count, mask);
-        if (op == MSIM_MATRIX_SYNC) return mask;
+        multiply_planned(plan, mask);
+        msim.counts->matrix_simd_ops += plan->count;
+    } else if (op == MSIM_MATRIX_MULTIPLY || op == MSIM_MATRIX_SYNC) {
+        check_all_lanes(lanes, lane_count, mask);
+        if (op == MSIM_MATRIX_SYNC) return;
         multiply_matrices(lanes, mask);
         msim.counts->matrix_simd_ops++;
         msim.counts->matrix_half_simd_ops += (lead->lane & 255) == MSIM_F16;
@@ -369,5 +476,15 @@ uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
         for (uint32_t i = 0; i < lead->count; i++) reduce(lanes, mask, op, i);
         msim.counts->reduction_simd_ops += lead->count;
     }
-    return mask;
+}
+
+/* Perform the collective of the first of the lanes of `mask`; returns the lanes that took part. */
+uint32_t msim_fire(msim_thread *lanes, uint32_t lane_count, uint32_t mask) {
+    const msim_request *lead = lanes[__builtin_ctz(mask)].request;
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < lane_count; i++)
+        if (takes_part(mask, i) && lanes[i].request->op == lead->op && lanes[i].request->type == lead->type)
+            same |= 1u << i;
+    perform(lanes, lane_count, same);
+    return same;
 }

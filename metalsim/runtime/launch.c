@@ -10,8 +10,8 @@ static uint32_t *block_counts; /* [block_count][threads] of the running threadgr
 static uint32_t threads_per_group;
 static msim_group_counts sink;
 
-static inline void observe(const void *pointer, uint32_t bytes, uint32_t site, uint32_t access) {
-    uintptr_t address = (uintptr_t)pointer;
+/* An access that is looked at in full. */
+static __attribute__((noinline)) void observe(uintptr_t address, uint32_t bytes, uint32_t site, uint32_t access) {
     if (!msim.current || !bytes || msim_in_stacks(address, bytes, site, access)) return;
     msim_region *region = msim.site_region[site];
     if (!region || address - region->base >= region->bytes) region = msim_find_region(address, bytes, site, access);
@@ -33,9 +33,22 @@ static inline void observe(const void *pointer, uint32_t bytes, uint32_t site, u
     else if (msim.launch->counted) msim_count_access(region, address, bytes, site, access);
 }
 
-void msim_load(const void *address, uint32_t bytes, uint32_t site) { observe(address, bytes, site, ACCESS_LOAD); }
-void msim_store(void *address, uint32_t bytes, uint32_t site) { observe(address, bytes, site, ACCESS_STORE); }
-void msim_atomic(void *address, uint32_t bytes, uint32_t site) { observe(address, bytes, site, ACCESS_ATOMIC); }
+/* Most accesses are where the site's last one was, and no fault. */
+static inline __attribute__((always_inline)) void glance(const void *pointer, uint32_t bytes, uint32_t site,
+                                                         uint32_t access) {
+    uintptr_t address = (uintptr_t)pointer;
+    msim_region *region = msim.current ? msim.site_region[site] : NULL;
+    uint64_t offset = region ? address - region->base : 0;
+    if (region && offset < region->bytes && bytes <= region->bytes - offset) {
+        if (access == ACCESS_LOAD && region->readable) return;
+        if (region->shadowed && passes_quickly(region, offset, bytes, site, access)) return;
+    }
+    observe(address, bytes, site, access);
+}
+
+void msim_load(const void *address, uint32_t bytes, uint32_t site) { glance(address, bytes, site, ACCESS_LOAD); }
+void msim_store(void *address, uint32_t bytes, uint32_t site) { glance(address, bytes, site, ACCESS_STORE); }
+void msim_atomic(void *address, uint32_t bytes, uint32_t site) { observe((uintptr_t)address, bytes, site, ACCESS_ATOMIC); }
 
 void msim_block(uint32_t block) {
     if (msim.current) block_counts[(uint64_t)block * threads_per_group + msim.current->thread]++;

@@ -62,10 +62,12 @@ bool msim_map_buffers(void) {
         region->role = spec->role;
         region->index = i;
         bool output = spec->role == ROLE_OUTPUT || spec->role == ROLE_INITIALIZED_OUTPUT;
+        region->readable = launch->checked && !output;
         if (launch->checked && output && !map_shadow(region, spec->element_bytes)) return false;
     }
     msim.site_region = calloc(launch->site_count + 1, sizeof *msim.site_region);
-    return msim.site_region != NULL;
+    msim.group_starts = calloc(launch->group_count + 1, sizeof *msim.group_starts);
+    return msim.site_region && msim.group_starts;
 }
 
 void msim_unmap_buffers(void) {
@@ -75,7 +77,9 @@ void msim_unmap_buffers(void) {
         if (msim.arrays[i].cells) munmap(msim.arrays[i].cells, msim.arrays[i].cell_bytes);
     if (slots) munmap((void *)slots, slot_bytes * msim.buffer_count);
     free(msim.site_region);
+    free(msim.group_starts);
     msim.site_region = NULL;
+    msim.group_starts = NULL;
     msim.buffer_count = msim.array_count = 0;
     slots = 0;
 }
@@ -94,7 +98,7 @@ void msim_report_unwritten(void) {
         if (region->role != ROLE_OUTPUT || !region->cells) continue;
         uint64_t missing = 0, first = 0;
         for (uint64_t cell = 0; cell < region->bytes / region->granule; cell++)
-            if (!region->cells[cell].write.group && !missing++) first = cell * region->granule;
+            if (!region->cells[cell].write.time && !missing++) first = cell * region->granule;
         msim_event *event = missing ? msim_add_event(EVENT_UNWRITTEN_OUTPUT, NO_INDEX, i, 0, "") : NULL;
         if (!event) continue;
         event->offset = (int64_t)first;
@@ -124,7 +128,7 @@ void msim_declare(const void *array, uint64_t bytes, uint32_t element_bytes, con
         region->threadgroup = true;
         region->index = ARRAY_INDEX_BASE + msim.array_count++;
         strncpy(region->name, name, sizeof region->name - 1);
-        if (msim.launch->checked) map_shadow(region, element_bytes);
+        region->shadowed = msim.launch->checked && map_shadow(region, element_bytes);
     }
     if (region->poisoned_group != msim.group_stamp) {
         region->poisoned_group = msim.group_stamp;

@@ -97,11 +97,12 @@ typedef struct {
     uint32_t unwritten_byte;     /* what fills threadgroup memory that was not written; 0x100 for NaNs and random bits */
 } msim_launch;
 
-/* One remembered access to a shadow cell; group 0 means none (groups count from 1). */
+/* One remembered access to a shadow cell, small since a quarter of a checked run goes into reading them. Time 0
+ * means none; the threadgroup follows from the time. */
+enum { SITE_BITS = 21, UNKNOWN_SITE = (1 << SITE_BITS) - 1 };
 typedef struct {
-    uint32_t time, group;
-    uint16_t thread, atomic;
-    uint32_t site;
+    uint32_t time;
+    uint32_t thread : 10, atomic : 1, site : SITE_BITS;
 } msim_record;
 
 typedef struct {
@@ -118,6 +119,8 @@ typedef struct {
     uint64_t bytes;
     uint32_t element_bytes, role, index;
     bool threadgroup;
+    bool readable;           /* checked: a read inside it can be no fault */
+    bool shadowed;           /* checked: threadgroup memory with a record of every element */
     uint32_t granule, granule_shift; /* bytes per shadow cell, a power of two */
     msim_cell *cells;
     uint64_t cell_bytes;     /* mapped */
@@ -149,6 +152,8 @@ typedef struct {
     void *scheduler_stack_pointer;
     uint64_t group;                 /* linear index of the running threadgroup */
     uint32_t group_stamp;           /* its ordinal among the run ones, from 1 */
+    uint32_t group_start;           /* time at which it began */
+    uint32_t *group_starts;         /* [group_count], of all that have begun */
     uint32_t group_position[3], group_size[3], groups_per_grid[3];
     uint32_t segment;               /* what a SIMD-group does between two barriers; counts from 1 over the launch */
     uint32_t counted_segment;       /* the last one that touched device memory */

@@ -26,7 +26,7 @@ static bool fire_together(uintptr_t pc) {
     if (count < 2 || arrived.count != count || last + 1 != msim.lanes_end || msim.launch->counted) return false;
     arrived.count = 0;
     msim.current = NULL;
-    msim_fire(first, count, count == SIMD_WIDTH ? ~0u : (1u << count) - 1);
+    perform(first, count, count == SIMD_WIDTH ? ~0u : (1u << count) - 1);
     for (msim_thread *lane = first; lane <= last; lane++) lane->state = LANE_READY;
     msim.current = first;
     msim_switch(&last->stack_pointer, first->stack_pointer);
@@ -58,6 +58,27 @@ msim_pair msim_multiply(float a0, float a1, float b0, float b1, float c0, float 
     msim.current->request = &request;
     wait_here(LANE_COLLECTIVE, (uintptr_t)__builtin_return_address(0));
     return (msim_pair){staged.c[at], staged.c[at + 1]};
+}
+
+msim_u32 msim_exchange(msim_u32 bits, msim_u32 mask, msim_u32 line, const char *place) {
+    msim_request request = {&bits, NULL, MSIM_SHUFFLE_XOR, MSIM_U32, 1, SIMD_WIDTH, mask, line, place};
+    msim.current->request = &request;
+    wait_here(LANE_COLLECTIVE, (uintptr_t)__builtin_return_address(0));
+    return bits;
+}
+
+/* All exchanges of a plan, of which every lane has left its words with msim_stage_words. */
+void msim_exchanges(const void *plan, msim_u32 line, const char *place) {
+    msim_request request = {(void *)plan, NULL, MSIM_EXCHANGES, MSIM_U32, 1, SIMD_WIDTH, 0, line, place};
+    msim.current->request = &request;
+    wait_here(LANE_COLLECTIVE, (uintptr_t)__builtin_return_address(0));
+}
+
+/* All products of a plan, of which every lane has left its elements with msim_stage. */
+void msim_products(const void *plan, msim_u32 line, const char *place) {
+    msim_request request = {(void *)plan, NULL, MSIM_MATRIX_PRODUCTS, MSIM_F32, 2, SIMD_WIDTH, 0, line, place};
+    msim.current->request = &request;
+    wait_here(LANE_COLLECTIVE, (uintptr_t)__builtin_return_address(0));
 }
 
 msim_u64 msim_vote(msim_request *request) {
@@ -172,7 +193,8 @@ static void place_threads(uint64_t group) {
 void msim_run_threadgroup(uint64_t ordinal) {
     place_threads(msim.launch->groups[ordinal]);
     msim.group_stamp = (uint32_t)ordinal + 1;
-    msim.time++;
+    msim.group_start = msim.group_starts[ordinal] = ++msim.time;
+    msim.barrier_time[0] = msim.barrier_time[1] = msim.time;
     msim.counts->threads = msim.thread_count;
     for (;;) {
         bool waiting = false;

@@ -8,8 +8,19 @@
 #include "msim.h"
 #include <sys/mman.h>
 
-static bool unordered(const msim_record *record, bool threadgroup) {
-    if (record->group != msim.group_stamp) return record->group && !threadgroup;
+/* Ordinal from 1 of the threadgroup that made an access. */
+static uint32_t group_of(const msim_record *record) {
+    uint32_t low = 0, high = msim.group_stamp;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (msim.group_starts[middle] <= record->time) low = middle;
+        else high = middle;
+    }
+    return low + 1;
+}
+
+static inline bool unordered(const msim_record *record, bool threadgroup) {
+    if (record->time < msim.group_start) return record->time && !threadgroup;
     const msim_thread *thread = msim.current;
     if (record->time < msim.barrier_time[threadgroup] || record->thread == thread->thread) return false;
     bool same_simdgroup = record->thread / SIMD_WIDTH == thread->simdgroup;
@@ -24,9 +35,9 @@ static void report_race(msim_region *region, const msim_record *other, uint64_t 
     event->access = access;
     event->other_access = other->atomic ? ACCESS_ATOMIC : other_access;
     event->offset = (int64_t)offset;
-    event->other_site = other->site;
+    event->other_site = other->site == UNKNOWN_SITE ? NO_INDEX : other->site;
     event->other_thread = other->thread;
-    event->other_group = msim.launch->groups[other->group - 1];
+    event->other_group = msim.launch->groups[group_of(other) - 1];
 }
 
 static void report_uninitialized(msim_region *region, uint64_t offset, uint32_t site) {
@@ -34,32 +45,59 @@ static void report_uninitialized(msim_region *region, uint64_t offset, uint32_t 
     if (event) event->offset = (int64_t)offset;
 }
 
-static bool by_same_thread(const msim_record *one, const msim_record *other) {
-    return one->group == other->group && one->thread == other->thread;
-}
-
 /* Keep one reader from each of two SIMD-groups where there are two: then any writer meets a stranger. */
-static void remember_read(msim_cell *cell, const msim_record *now, bool threadgroup) {
+static inline void remember_read(msim_cell *cell, msim_record now, bool threadgroup) {
     msim_record *first = &cell->reads[0], *second = &cell->reads[1];
-    if (!unordered(first, threadgroup) || by_same_thread(first, now)) {
-        *first = *now;
-    } else if (!unordered(second, threadgroup) || by_same_thread(second, now)) {
-        *second = *now;
-    } else if (first->group == second->group && first->thread / SIMD_WIDTH == second->thread / SIMD_WIDTH) {
-        *second = *now;
+    if (!unordered(first, threadgroup)) { /* as are the thread's own */
+        *first = now;
+    } else if (!unordered(second, threadgroup)) {
+        *second = now;
+    } else if (first->thread / SIMD_WIDTH == second->thread / SIMD_WIDTH &&
+               (threadgroup || group_of(first) == group_of(second))) {
+        *second = now; /* threadgroup memory: only accesses of one threadgroup are unordered */
     }
 }
 
-static void check_cell(msim_region *region, msim_cell *cell, uint64_t offset, uint32_t site, uint32_t access) {
-    bool atomic = access == ACCESS_ATOMIC, threadgroup = region->threadgroup;
-    msim_record now = {msim.time, msim.group_stamp, (uint16_t)msim.current->thread, atomic, site};
-    bool written = threadgroup ? cell->write.group == msim.group_stamp : cell->write.group != 0;
+/* Whether a record of threadgroup memory cannot conflict, where only threadgroup barriers order accesses. */
+static inline bool is_past(const msim_record *record, uint32_t thread) {
+    return record->time < msim.barrier_time[1] || record->thread == thread;
+}
+
+/* An access of threadgroup memory that is no fault, as nearly all are, in few instructions; false for any other. */
+static inline __attribute__((always_inline)) bool passes_quickly(msim_region *region, uint64_t offset, uint32_t bytes,
+                                                                 uint32_t site, uint32_t access) {
+    uint32_t thread = msim.current->thread;
+    if ((offset | bytes) & (region->granule - 1) || site >= UNKNOWN_SITE ||
+        msim.simd_barrier_time[1][thread / SIMD_WIDTH] > msim.barrier_time[1])
+        return false;
+    msim_record now = {msim.time, thread, false, site};
+    msim_cell *cell = &region->cells[offset >> region->granule_shift];
+    for (uint32_t at = 0; at < bytes; at += region->granule, cell++) {
+        msim_record *first = &cell->reads[0], *second = &cell->reads[1];
+        if (!is_past(&cell->write, thread)) return false;
+        if (access == ACCESS_STORE) {
+            if (!is_past(first, thread) || !is_past(second, thread)) return false;
+            cell->write = now;
+            continue;
+        }
+        if (cell->write.time < msim.group_start) return false;
+        if (is_past(first, thread)) *first = now; /* as remember_read */
+        else if (is_past(second, thread) || first->thread / SIMD_WIDTH == second->thread / SIMD_WIDTH) *second = now;
+    }
+    return true;
+}
+
+static inline void check_cell(msim_region *region, msim_cell *cell, uint64_t offset, uint32_t site, uint32_t access,
+                              bool threadgroup) {
+    bool atomic = access == ACCESS_ATOMIC;
+    msim_record now = {msim.time, msim.current->thread, atomic, site < UNKNOWN_SITE ? site : UNKNOWN_SITE};
+    bool written = cell->write.time >= (threadgroup ? msim.group_start : 1);
     if (access == ACCESS_LOAD && !written && region->role != ROLE_INITIALIZED_OUTPUT)
         report_uninitialized(region, offset, site);
     if (!(atomic && cell->write.atomic) && unordered(&cell->write, threadgroup))
         report_race(region, &cell->write, offset, site, access, ACCESS_STORE);
     if (access == ACCESS_LOAD) {
-        remember_read(cell, &now, threadgroup);
+        remember_read(cell, now, threadgroup);
         return;
     }
     for (int i = 0; i < 2; i++)
@@ -99,6 +137,9 @@ void msim_check_access(msim_region *region, uint64_t offset, uint32_t bytes, uin
         uint64_t both = offset | bytes | region->granule;
         if (!refine(region, (uint32_t)(both & -both))) return;
     }
-    for (uint64_t at = offset; at < offset + bytes; at += region->granule)
-        check_cell(region, &region->cells[at >> region->granule_shift], at, site, access);
+    msim_cell *cell = &region->cells[offset >> region->granule_shift];
+    for (uint64_t at = offset; at < offset + bytes; at += region->granule, cell++) {
+        if (region->threadgroup) check_cell(region, cell, at, site, access, true);
+        else check_cell(region, cell, at, site, access, false);
+    }
 }

@@ -25,7 +25,8 @@ enum {
     MSIM_ROTATE_UP, MSIM_ROTATE_DOWN, MSIM_FILL_UP, MSIM_FILL_DOWN,
     MSIM_BROADCAST, MSIM_BROADCAST_FIRST,
     MSIM_BALLOT, MSIM_ALL, MSIM_ANY, MSIM_IS_FIRST, MSIM_ACTIVE_MASK,
-    MSIM_SIMD_BARRIER, MSIM_MATRIX_MULTIPLY, MSIM_MATRIX_SYNC
+    MSIM_SIMD_BARRIER, MSIM_MATRIX_MULTIPLY, MSIM_MATRIX_SYNC,
+    MSIM_MATRIX_PRODUCTS, MSIM_EXCHANGES /* only in plain mode */
 };
 
 /* The attribute thread_index_in_simdgroup, see msim_attribute. */
@@ -65,6 +66,7 @@ MSIM_RUNTIME void msim_collective(msim_request *request);
 MSIM_RUNTIME msim_u64 msim_vote(msim_request *request);
 MSIM_RUNTIME msim_pair msim_multiply(float a0, float a1, float b0, float b1, float c0, float c1, msim_u32 line,
                                      const char *place);
+MSIM_RUNTIME msim_u32 msim_exchange(msim_u32 bits, msim_u32 mask, msim_u32 line, const char *place);
 MSIM_RUNTIME void msim_barrier(msim_u32 flags, msim_u32 line, const char *place);
 MSIM_RUNTIME void msim_declare(const void *array, msim_u64 bytes, msim_u32 element_bytes, const char *name);
 MSIM_RUNTIME void *msim_buffer(msim_u32 index);

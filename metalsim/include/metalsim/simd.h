@@ -26,6 +26,17 @@ MSIM_INLINE T collect(T value, unsigned op, unsigned width, unsigned lane, const
     return value;
 }
 
+/* A word from the lane whose number differs in the bits of the mask; in plain mode several are exchanged at once. */
+template <class T> MSIM_INLINE T exchange(T value, unsigned mask, location here) {
+#ifdef MSIM_PLAIN
+    if constexpr (shape<T>::count == 1 && sizeof(T) == 4) {
+        unsigned bits = __builtin_bit_cast(unsigned, value);
+        return __builtin_bit_cast(T, msim_exchange(bits, mask, here.line, here.place));
+    }
+#endif
+    return collect<T>(value, MSIM_SHUFFLE_XOR, 32, mask, nullptr, here);
+}
+
 MSIM_INLINE unsigned long vote(unsigned op, unsigned width, bool yes, location here) {
     msim_request request = {nullptr, nullptr, op, MSIM_U32, 1, width, yes, here.line, here.place};
     return msim_vote(&request);
@@ -102,9 +113,16 @@ MSIM_BOTH(prefix_exclusive_product, MSIM_PREFIX_EXCLUSIVE_PRODUCT)
         return msim::collect<T>(T(a), OP, 4, lane, nullptr, here);             \
     }
 MSIM_SHUFFLES(shuffle, MSIM_SHUFFLE) MSIM_SHUFFLES(shuffle_up, MSIM_SHUFFLE_UP)
-MSIM_SHUFFLES(shuffle_down, MSIM_SHUFFLE_DOWN) MSIM_SHUFFLES(shuffle_xor, MSIM_SHUFFLE_XOR)
+MSIM_SHUFFLES(shuffle_down, MSIM_SHUFFLE_DOWN)
 MSIM_SHUFFLES(shuffle_rotate_up, MSIM_ROTATE_UP) MSIM_SHUFFLES(shuffle_rotate_down, MSIM_ROTATE_DOWN)
 MSIM_SHUFFLES(broadcast, MSIM_BROADCAST)
+
+template <class A, class T = msim::plain_t<A>> MSIM_INLINE T simd_shuffle_xor(const A &a, ushort mask, MSIM_HERE) {
+    return msim::exchange<T>(T(a), mask, here);
+}
+template <class A, class T = msim::plain_t<A>> MSIM_INLINE T quad_shuffle_xor(const A &a, ushort mask, MSIM_HERE) {
+    return msim::collect<T>(T(a), MSIM_SHUFFLE_XOR, 4, mask, nullptr, here);
+}
 
 #define MSIM_FILL(function, OP, WIDTH)                                                          \
     template <class A, class B, class T = msim::plain_t<A>>                                     \
