@@ -12,6 +12,9 @@
         ├── StoreUnreachable       a graph or vector store that does not answer, refuses, or is held by another
         └── BackendUnavailable     a back end that this machine cannot run
 
+Two more stand where they are raised, since nothing else knows of them: ``search.models.EndpointFailed``
+(EnvironmentLacking) and ``search.models.AllowanceSpent`` (KxError).
+
 metalsim, which stands alone, has a tree of its own with the same exit codes (``metalsim.errors``).
 
 A message says what is wrong; ``hint`` says what to do about it. A candidate kernel that

@@ -84,10 +84,8 @@ class AllowanceSpent(KxError):
     """The run's tokens, cost or time for models are used up: a search ends well at it."""
 
 
-class ReplyAwaited(KxError):
-    """A question waits for a person's reply; the run goes on once it is submitted."""
-
-    exit_code = 0
+class ReplyAwaited(Exception):
+    """No error: a question waits for a person's reply, and the run goes on once it is submitted."""
 
     def __init__(self, question: Question) -> None:
         super().__init__(f"node {question.node} waits for a reply ({question.purpose})")
