@@ -47,7 +47,9 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
         "graph": LazyCommand("kx.cli.graph:graph", "Look into the knowledge graph."),
         "search": LazyCommand("kx.cli.search:search", "Search for a fast kernel, starting from a naive one."),
         "resume": LazyCommand("kx.cli.search:resume", "Go on with a search that was stopped or killed."),
-        "ablate": LazyCommand("kx.cli.ablate:ablate", "Compare the search with the graph to the same search without it."),
+        "ablate": LazyCommand(
+            "kx.cli.ablate:ablate", "Compare the search with the graph to the same search without it."
+        ),
         "prompt": LazyCommand("kx.cli.by_hand:prompt", "Print the prompt for a node, exactly as a model would get it."),
         "submit": LazyCommand(
             "kx.cli.by_hand:submit", "Take a reply to the question that a run waits for, and go on with the run."
