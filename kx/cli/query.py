@@ -31,7 +31,8 @@ def query(text: tuple[str, ...], limit: int, as_json: bool) -> None:
     Meaning, identifiers and the graph's edges are ranked together, and each hit says why it came. The
     first query, and the first after the knowledge changed, embeds the entries, which takes a while.
     """
-    question = " ".join(" ".join(text).split())
+    # Bytes of the command line that are no UTF-8 arrive as lone surrogates, which no tokenizer takes.
+    question = " ".join(" ".join(text).split()).encode("utf-8", "replace").decode("utf-8")
     if not question:
         raise InputError("the question is empty", 'kx query "row softmax without a barrier"')
     home = Home.from_environment()

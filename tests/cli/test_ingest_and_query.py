@@ -123,3 +123,9 @@ def test_an_empty_path_is_not_the_current_folder(kx: Kx, sources: Path) -> None:
     result = kx("ingest", "")
     assert result.exit_code == 2
     assert "a path is empty" in result.stderr
+
+
+def test_question_with_bytes_that_are_no_text_is_answered(kx: Kx) -> None:
+    result = kx("query", "--json", b"warp \xff shuffle".decode("utf-8", "surrogateescape"))
+    assert result.exit_code == 0, result.stderr
+    assert parse_one_object(result)["query"] == "warp ? shuffle"
