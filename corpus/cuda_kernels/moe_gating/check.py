@@ -244,6 +244,7 @@ def correctness_cases() -> list[Case]:
         cases.append(Case(dtype, 70001, 64, 6, alignment=128))
         cases.append(Case(dtype, 150000, 128, 8, renormalize=False, alignment=64, style="skewed"))
         cases.append(Case(dtype, 66000, 256, 8, alignment=16, style="ties"))
+        cases.append(Case(dtype, 1200000, 16, 2, alignment=32))  # chunks of the largest size
     return cases
 
 

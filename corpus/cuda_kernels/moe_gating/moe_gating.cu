@@ -35,8 +35,11 @@ constexpr int kMaxTop = 8;
 constexpr int kGateThreads = 128;
 constexpr int kScanThreads = 256;
 constexpr int kSortThreads = 256;
-constexpr int kMinChunkTokens = 32;
-constexpr int kMaxChunks = 2048;
+constexpr int kSortWarps = kSortThreads / 32;
+constexpr int kSortItems = 16;  // pairs per thread, at most
+constexpr int kChunkStep = 32;  // chunks are multiples of so many tokens
+constexpr int kMaxChunkTokens = kSortThreads * kSortItems / kMaxTop;
+constexpr int kWantedChunks = 2048;
 
 template <class T>
 struct GateParams {
@@ -437,7 +440,9 @@ struct SortParams {
 
 struct SortMemory {
     int offsets[kMaxExperts + 1];
-    int next[kSortThreads / 32][kMaxExperts];  // a warp's next place for each expert
+    int to_global[kMaxExperts];                // from a place in the chunk to the place in the result
+    uint16_t next[kSortWarps][kMaxExperts];    // a warp's count, then its first place in the chunk
+    uint32_t staged[kSortThreads * kSortItems];  // the chunk's pairs in the new order
 };
 
 // Where each expert's padded run starts. Every block does this small scan for itself; that is
@@ -472,53 +477,88 @@ __device__ __forceinline__ void describe_runs(const SortParams& params, const So
             params.offsets[e] = memory.offsets[e];
 }
 
-// One block sorts the pairs of one chunk, each warp a contiguous part of them.
-__global__ void __launch_bounds__(kSortThreads) sort_pairs(const __grid_constant__ SortParams params) {
-    constexpr int kWarps = kSortThreads / 32;
+// A pair's number among those of its expert in its warp's part of the chunk, 32 pairs at a time.
+// The lanes with the same expert find one another by a vote; each one's rank among them is the
+// number of such lanes below it, which is what keeps the sort stable.
+__device__ __forceinline__ int rank_in_warp(int expert, uint16_t (&next)[kMaxExperts], int lane) {
+    const unsigned peers = __match_any_sync(kFullWarp, expert);
+    const int rank = __popc(peers & ((1u << lane) - 1u));
+    const int start = expert >= 0 ? next[expert] : 0;
+    __syncwarp();  // everybody has read the count before it moves on
+    if (expert >= 0 && rank == 0) next[expert] = static_cast<uint16_t>(start + __popc(peers));
+    __syncwarp();
+    return start + rank;
+}
+
+// Turns the warps' counts into first places within the chunk: experts in order, and for each expert
+// the warps in order. Also where the chunk's pairs of each expert go in the result.
+__device__ __forceinline__ void scan_chunk(const SortParams& params, SortMemory& memory) {
+    int carry = 0;
+    for (int first = 0; first < params.experts; first += kSortThreads) {
+        const int e = first + static_cast<int>(threadIdx.x);
+        int count = 0;
+        if (e < params.experts)
+            for (int w = 0; w < kSortWarps; ++w) count += memory.next[w][e];
+        int sum = 0;
+        int place = carry + exclusive_block_scan<kSortThreads>(count, sum);
+        carry += sum;
+        if (e < params.experts) {
+            const int64_t start = static_cast<int64_t>(e) * params.chunks + blockIdx.x;
+            memory.to_global[e] = memory.offsets[e] + __ldg(params.chunk_starts + start) - place;
+            for (int w = 0; w < kSortWarps; ++w) {
+                const int warp_count = memory.next[w][e];
+                memory.next[w][e] = static_cast<uint16_t>(place);
+                place += warp_count;
+            }
+        }
+    }
+}
+
+// One block sorts the pairs of one chunk, each warp a contiguous part of them. The chunk is put in
+// order in shared memory first: pairs of one expert then leave side by side, in whole sectors, where
+// each on its own would cost a sector of 32 bytes for its four.
+__global__ void __launch_bounds__(kSortThreads, 4) sort_pairs(const __grid_constant__ SortParams params) {
     __shared__ SortMemory memory;
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
-    for (int i = threadIdx.x; i < kWarps * kMaxExperts; i += kSortThreads) (&memory.next[0][0])[i] = 0;
+    const int chunk_begin = blockIdx.x * params.chunk_pairs;
+    const int chunk_end = min(chunk_begin + params.chunk_pairs, params.pairs);
+    const int rounds = (params.chunk_pairs + kSortThreads - 1) / kSortThreads;  // at most kSortItems
+    const int first = chunk_begin + warp * rounds * 32 + lane;
+
+    int items[kSortItems];  // the pair's expert, and later in the upper half its rank; or -1
+#pragma unroll
+    for (int i = 0; i < kSortItems; ++i) {
+        const bool exists = i < rounds && first + i * 32 < chunk_end;
+        items[i] = exists ? __ldg(params.ids + first + i * 32) : -1;
+    }
+    for (int i = threadIdx.x; i < kSortWarps * kMaxExperts; i += kSortThreads) (&memory.next[0][0])[i] = 0;
     scan_totals(params, memory);
     __syncthreads();
 
-    const int chunk_begin = blockIdx.x * params.chunk_pairs;
-    const int chunk_end = min(chunk_begin + params.chunk_pairs, params.pairs);
-    const int part = (params.chunk_pairs + kSortThreads - 1) / kSortThreads * 32;
-    const int begin = chunk_begin + warp * part;
-    const int end = min(begin + part, chunk_end);
-    for (int pair = begin + lane; pair < end; pair += 32)
-        atomicAdd(&memory.next[warp][__ldg(params.ids + pair)], 1);
+#pragma unroll
+    for (int i = 0; i < kSortItems; ++i)
+        if (i < rounds) {
+            const int rank = rank_in_warp(items[i], memory.next[warp], lane);
+            if (items[i] >= 0) items[i] |= rank << 16;
+        }
+    __syncthreads();
+    scan_chunk(params, memory);
     __syncthreads();
 
-    // Counts per warp become places: those of earlier chunks come first, then earlier warps.
-    for (int e = threadIdx.x; e < params.experts; e += kSortThreads) {
-        int place = memory.offsets[e] +
-                    __ldg(params.chunk_starts + static_cast<int64_t>(e) * params.chunks + blockIdx.x);
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) {
-            const int count = memory.next[w][e];
-            memory.next[w][e] = place;
-            place += count;
-        }
+    for (int i = 0; i < kSortItems; ++i) {
+        if (items[i] < 0) continue;
+        const int pair = first + i * 32;
+        const int expert = items[i] & 0xffff;
+        const int place = memory.next[warp][expert] + (items[i] >> 16);
+        memory.staged[place] = static_cast<uint32_t>(expert) << 16 | (pair - chunk_begin);
+        if (params.places != nullptr) params.places[pair] = place + memory.to_global[expert];
     }
     __syncthreads();
-
-    // 32 pairs at a time. The lanes with the same expert find one another by a vote; each one's
-    // rank among them is the number of such lanes below it, which is what keeps the sort stable.
-    for (int first = begin; first < end; first += 32) {
-        const int pair = first + lane;
-        const int expert = pair < end ? __ldg(params.ids + pair) : -1;
-        const unsigned peers = __match_any_sync(kFullWarp, expert);
-        const int rank = __popc(peers & ((1u << lane) - 1u));
-        const int start = expert >= 0 ? memory.next[warp][expert] : 0;
-        __syncwarp();  // everybody has read the place before it moves on
-        if (expert >= 0) {
-            if (rank == 0) memory.next[warp][expert] = start + __popc(peers);
-            params.sorted_pairs[start + rank] = pair;
-            if (params.places != nullptr) params.places[pair] = start + rank;
-        }
-        __syncwarp();
+    for (int i = threadIdx.x; i < chunk_end - chunk_begin; i += kSortThreads) {
+        const uint32_t staged = memory.staged[i];
+        params.sorted_pairs[i + memory.to_global[staged >> 16]] = chunk_begin + (staged & 0xffffu);
     }
     describe_runs(params, memory);
 }
@@ -529,8 +569,8 @@ struct Chunking {
 };
 
 Chunking divide_tokens(int tokens) {
-    const int wanted = (tokens + kMaxChunks - 1) / kMaxChunks;
-    const int size = (wanted + kMinChunkTokens - 1) / kMinChunkTokens * kMinChunkTokens;
+    const int wanted = (tokens + kWantedChunks - 1) / kWantedChunks;
+    const int size = min((wanted + kChunkStep - 1) / kChunkStep * kChunkStep, kMaxChunkTokens);
     return {size, (tokens + size - 1) / size};
 }
 
