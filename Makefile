@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_QUIET := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 
-.PHONY: run test check docs clean
+.PHONY: run test check docs vectors clean
 
 # torch comes first and alone, so that its pinned build is settled before anything asks for "torch".
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -32,6 +32,10 @@ check: $(VENV)/.ready
 docs: $(VENV)/.ready
 	$(BIN)/python -m kx.cli.reference
 	$(BIN)/python -m kx.cli.gallery
+
+# Vectors of the curated knowledge, after it changed: without them the first question embeds what is new.
+vectors: $(VENV)/.ready
+	$(OFFLINE) $(BIN)/python -m retrieval.bundle
 
 clean:
 	rm -rf $(VENV) .kx build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

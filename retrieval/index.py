@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from kx.errors import DataMalformed
 from kx.paths import Home, exclusive
+from retrieval.bundle import bundled_vectors
 from retrieval.exact import ExactSearch
 from retrieval.model import Embedder, Entry, EntryKind, VectorStore
 
@@ -197,12 +198,12 @@ class Index:
         return bool(self._pending_sources())
 
     def pending_count(self) -> int:
-        """Number of texts that no vector was made for yet, whatever the model."""
+        """Number of texts that no vector was made for yet, whatever the model, and that come without one."""
         with self._reading() as database:
             known = {digest for (digest,) in database.execute("SELECT text_digest FROM vectors")}
         pending = [source for source, removed in self._pending_sources() if not removed]
         texts = {_text_digest(embedded_text(entry)) for source in pending for entry in self._of_source(source)}
-        return len(texts - known)
+        return len(texts - known - bundled_vectors(self._open_embedder().name).keys()) if texts - known else 0
 
     def embed_pending(self, progress: Progress | None = None) -> int:
         """Bring the vector store in line with the entries, also when it was deleted.
@@ -295,7 +296,8 @@ class Index:
             rows = database.execute(
                 "SELECT text_digest, vector FROM vectors WHERE model = ?", (self._open_embedder().name,)
             ).fetchall()
-        return {digest: np.frombuffer(vector, dtype="<f4") for digest, vector in rows}
+        own = {digest: np.frombuffer(vector, dtype="<f4") for digest, vector in rows}
+        return bundled_vectors(self._open_embedder().name) | own
 
     def _embed(self, texts: dict[str, str], progress: Progress | None) -> dict[str, Vector]:
         embedder = self._open_embedder()
