@@ -161,10 +161,11 @@ enum { MAX_VALUE_BYTES = 32 };
 
 /* All lanes hand a word to a lane that is there, as reductions by shuffles do; false for anything else. */
 static bool shuffle_words(msim_thread *lanes, uint32_t mask) {
+    if (mask != ~0u) return false; /* lane 0 may have ended, or never come to a collective */
     const msim_request *lead = lanes[0].request;
     uint32_t op = lead->op, words[SIMD_WIDTH], sources[SIMD_WIDTH];
     bool plain = op == MSIM_SHUFFLE || op == MSIM_SHUFFLE_XOR || op == MSIM_BROADCAST;
-    if (mask != ~0u || !plain || lead->width != SIMD_WIDTH || lead->count * TYPE_BYTES[lead->type] != sizeof *words)
+    if (!plain || lead->width != SIMD_WIDTH || lead->count * TYPE_BYTES[lead->type] != sizeof *words)
         return false;
     for (uint32_t i = 0; i < SIMD_WIDTH; i++) {
         const msim_request *request = lanes[i].request;

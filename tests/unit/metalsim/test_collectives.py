@@ -127,6 +127,19 @@ o[11] = lane < 8 ? uint(static_cast<ulong>(simd_active_threads_mask())) : 0;
         assert row == [*expected, lane == 0, lane % 4 == 0, ballot.bit_count(), 255 if lane < 8 else 0], lane
 
 
+def test_shuffle_after_the_first_lane_ended_takes_no_request_from_it(launch: Launcher) -> None:
+    source = """\
+ushort lane = thread_index_in_simdgroup;
+if (lane < 2) { out[lane] = 0; return; }
+out[lane] = simd_shuffle_xor(x[lane], ushort(4)) + simd_broadcast(x[lane], ushort(9));
+"""
+    x = np.arange(32, dtype=np.int32)
+    result = launch(source, {"x": x}, {"out": ("int32", (32,))}, grid=32, threadgroup=32)
+    expected = (x ^ 4) + 9
+    there = [lane for lane in range(2, 32) if lane ^ 4 >= 2]
+    np.testing.assert_array_equal(result.outputs["out"][there], expected[there])
+
+
 SETTINGS = settings(
     max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
