@@ -110,9 +110,7 @@ def buffer_sets(bytes_per_set: int) -> int:
     return 1 if bytes_per_set >= 3 * l2 else 3 * l2 // bytes_per_set + 1
 
 
-def time_interleaved(
-    candidates: dict, repeats: int = 30, warmup: int = 8, launches: int = 1
-) -> dict[str, list[float]]:
+def time_interleaved(candidates: dict, repeats: int = 30, warmup: int = 8, launches: int = 1) -> dict[str, list[float]]:
     """Milliseconds per call. The candidates take turns, so clock drift meets all of them alike.
 
     Each candidate is a function of the call's number, which it uses to pick its buffers. With
