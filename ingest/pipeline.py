@@ -319,6 +319,10 @@ class _Writer:
         self._namer = namer
         self._index = index
         self._tokens = tokens
+        # The spellings of each primitive, the longest first.
+        self._spellings: dict[str, list[str]] = {}
+        for token in sorted(tokens, key=lambda token: (-len(token), token)):
+            self._spellings.setdefault(tokens[token], []).append(token)
         self._version = version
         self._indexed = index.sources() if index is not None else {}
         self._waiting: list[SourceRecord] = []
@@ -361,12 +365,9 @@ class _Writer:
 
     def _spelled(self, record: SourceRecord, lines: Sequence[str]) -> tuple[PrimitiveUse, ...]:
         """The uses of primitives by the spelling that stands in the file; the graph keeps only which primitive."""
-        spellings: dict[str, list[str]] = {}
-        for token, primitive in self._tokens.items():
-            spellings.setdefault(primitive, []).append(token)
         uses: dict[str, list[int]] = {}
         for primitive, numbers in record.primitives:
-            known = sorted(spellings.get(primitive, [primitive]), key=lambda token: (-len(token), token))
+            known = self._spellings.get(primitive, [primitive])
             for number in numbers:
                 text = lines[number - 1] if number <= len(lines) else ""
                 token = next((token for token in known if token in text), known[0])
