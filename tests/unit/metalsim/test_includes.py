@@ -10,6 +10,7 @@ from metalsim import CompiledFile, CompileFailure, FileOptions, compile_file
 from metalsim.errors import InputError
 from metalsim.text.includes import IncludeFolders, pragma_faults
 
+SECRET = "4711.0815f"
 KERNEL = "kernel void k(device float* out [[buffer(0)]]) { out[0] = VALUE; }\n"
 
 
@@ -22,7 +23,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outside(tmp_path: Path) -> Path:
     """A readable file beyond the folders, with a text that would compile."""
     path = tmp_path / "secret.h"
-    path.write_text("#define VALUE 42\n", encoding="utf-8")
+    path.write_text(f"#define VALUE {SECRET}\n", encoding="utf-8")
     return path
 
 
@@ -85,7 +86,7 @@ def test_nothing_outside_is_read(cache: Path, tmp_path: Path, outside: Path, tex
     result = build(cache, tmp_path, f"{written}\n{KERNEL}")
     assert isinstance(result, CompileFailure), "it was compiled"
     assert said in result.messages[0]
-    assert "42" not in " ".join(result.messages)
+    assert SECRET not in " ".join(result.messages)
 
 
 def test_headers_of_the_folders_are_read(cache: Path, tmp_path: Path) -> None:
