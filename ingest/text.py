@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _LEXEME = re.compile(
     r"//(?:\\\n|[^\n])*"
@@ -77,6 +78,7 @@ def closing(text: str, opening: int) -> int:
     return len(text)
 
 
+@lru_cache(maxsize=2)
 def clean(text: str) -> CleanText:
     """Blank what is not code.
 

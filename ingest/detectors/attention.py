@@ -72,8 +72,9 @@ def grouped_query_sharing(view: SyntaxView) -> Iterator[Finding]:
     """A query head mapped to the key/value head that its group shares."""
     counted = r"gqa|GQA|group_?(?:size|num)|per_(?:kv|k_?head)|[rR]atio|kv_(?:mul|group)|n_rep"
     ratio = rf"(?:\w+(?:\.|->|::))?\b\w*(?:{counted})\w*\b"
+    shares = patterns.search(counted, view.code)
     head = r"\b\w*(?:head|bidh|[hH]_?idx|qo_head|q_head)\w*\b"
-    for match in view.search(rf"{head}[^;,/]{{0,20}}\s*/\s*\(?\s*{ratio}"):
+    for match in view.search(rf"{head}[^;,/]{{0,20}}\s*/\s*\(?\s*{ratio}") if shares else ():
         yield Finding(line_at(view, match.start()), f"{' '.join(match.group().split())} is the shared head", 0.93)
     for match in view.search(
         rf"{head}[^;,/]{{0,12}}\s*/\s*\(\s*\w*(?:num_?heads?|n_?heads?|nheads|q_?heads)\w*\s*/\s*\w*(?:kv|_k\b)\w*\s*\)"

@@ -186,7 +186,7 @@ def constant_memory(view: SyntaxView) -> Iterator[Finding]:
 def paged_kv_cache(view: SyntaxView) -> Iterator[Finding]:
     """Keys and values reached through a table of pages."""
     table = r"(?:block_?tables?|page_?tables?|kv_?page_?indices|kv_?indices|page_?indices|kv_block_array)"
-    for match in view.search(rf"(?i)\b\w*{table}\w*\s*(?:\[|\(|\.(?:data|at|block|page)\b|\+)"):
+    for match in view.search(rf"(?i){table}\w*\s*(?:\[|\(|\.(?:data|at|block|page)\b|\+)"):
         statement = to_semicolon(view, match.start())
         owner = view.function_at(match.start())
         if owner is not None and patterns.search(

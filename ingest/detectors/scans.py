@@ -109,7 +109,9 @@ def _joined_warp_scans(view: SyntaxView, function: Function, shared: frozenset[s
 @detector("associative-scan-operator")
 def associative_scan_operator(view: SyntaxView) -> Iterator[Finding]:
     """A scan whose combine is not plain addition: pairs of (product, value), or a named operator."""
-    scanning = patterns.search(rf"{_SCAN_METHOD}|{_SHUFFLE_UP}|{_WARP_SCAN_CALL}|{_BLOCK_SCAN_CALL}|[sS]can", view.code)
+    scanning = patterns.search(
+        r"[sS]can|(?:shfl_|SHFL_|[sS]huffle)(?:up|UP|Up)|[pP]refix|cumsum|[nx]clusive", view.code
+    )
     for match in view.search(rf"\b{_SCAN_METHOD}\s*(?:<[^;()]*>)?\s*\("):
         end = view.code.find(";", match.end())
         arguments = view.code[match.end() : end]

@@ -309,6 +309,8 @@ def _nibbles(view: SyntaxView) -> Iterator[Finding]:
             mask = r"&\s*(?:0x0*[fF]{1,2}\b|0x(?:0[fF]){4}\b|0x(?:00[fF]){2,3}\b|0x0{0,3}3{4,8}\b|15\b)"
             if patterns.search(mask, a.value) and patterns.search(r">>", a.value):
                 unpacked[a.name] = a
+        if not unpacked:
+            continue
         body = view.text(function.body)
         scaled = patterns.search(r"(?i)\bscales?\w*|\bzeros?\w*|\bzp\b|_LUT\b|\blut\b|\bd\d?\s*\*|\bdm\d?\b", body)
         for name, a in unpacked.items():
@@ -321,6 +323,8 @@ def _nibbles(view: SyntaxView) -> Iterator[Finding]:
 def _halved_bytes(view: SyntaxView, function: Function) -> Iterator[Finding]:
     """Both nibbles of one value taken and their meanings multiplied by a scale."""
     body = view.text(function.body)
+    if "&" not in body or ">>" not in body:
+        return
     for low in patterns.finditer(r"\b(\w+)\s*&\s*(?:0x0*[fF]\b|15\b)", body):
         name = re.escape(low.group(1))
         high = patterns.search(rf"\b{name}\s*>>\s*4\b", body)
