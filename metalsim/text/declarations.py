@@ -66,10 +66,18 @@ def matching(tokens: Sequence[Token], index: int) -> int:
 
 
 def closing_angle(tokens: Sequence[Token], index: int) -> int:
-    """Index of the ``>`` that closes the ``<`` at ``index``; comparisons have to be in brackets."""
-    depth, i = 0, index
+    """Index of the ``>`` that closes the ``<`` at ``index``.
+
+    A ``<`` after anything but a name compares or shifts, as in ``sizeof(T) < 8``; other comparisons have to be in
+    brackets.
+    """
+    depth, i, before = 0, index, ""
     while i < len(tokens):
         text = tokens[i].text
+        if text == "<" and i > index and before != "name":
+            i, before = i + 1, "mark"
+            continue
+        before = tokens[i].kind if tokens[i].counts else before
         if text in CLOSING and tokens[i].kind == "mark":
             i = matching(tokens, i)
         elif text in ("<", ">"):

@@ -192,3 +192,20 @@ def test_limits_of_a_type_of_the_kernels_own(launch: Launcher) -> None:
       o[i] = best.i + float(best.value);
     }"""
     assert outputs(launch, text, 2) == [7.0 - 65504.0] * 2
+
+
+def test_methods_told_apart_by_a_comparison_in_their_template_are_both_kept(launch: Launcher) -> None:
+    header = """
+template <typename U> struct Halved {
+  template <typename T, metal::enable_if_t<sizeof(T) < 4, bool> = true> T of(T v) thread { return v / T(4); }
+  template <typename T, metal::enable_if_t<sizeof(T) == 4, bool> = true> T of(T v) thread { return v / T(2); }
+};
+"""
+    source = """\
+Halved<float> halved;
+uint i = thread_position_in_grid.x;
+out[i] = halved.of(x[i]) + float(halved.of(half(x[i])));
+"""
+    x = np.arange(8, dtype=np.float32)
+    result = launch(source, {"x": x}, {"out": ("float32", (8,))}, grid=8, threadgroup=8, header=header)
+    np.testing.assert_array_equal(result.outputs["out"], x * 0.75)
