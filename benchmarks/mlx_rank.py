@@ -22,14 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kgraph.graph import KnowledgeGraph
-from kx.paths import Home
 from metalsim.estimate.cost import ChipModel, estimate
 from metalsim.estimate.counters import Counters
 from search.backends import Chip
 from search.backends.metalsim import Machine
 from search.program import Program, program_from_json
-from search.session import chip_for
 from search.task import Case, Task, load_task
 
 FIGURES = Path(__file__).parent / "h200.toml"
@@ -101,9 +98,9 @@ def compare_all(options: argparse.Namespace, scratch: Path) -> None:
     folder = options.counted or scratch
     folder.mkdir(parents=True, exist_ok=True)
     task, times = load_task("mamba_scan"), measured_times(options.times)
-    figures = tomllib.loads(options.figures.read_text(encoding="utf-8"))["quantities"]
-    model = ChipModel.from_quantities({name: float(item["value"]) for name, item in figures.items()})
-    limits = chip_for(KnowledgeGraph.open(Home(scratch)), "m1-max")
+    figures = tomllib.loads(options.figures.read_text(encoding="utf-8"))
+    quantities = {name: float(item["value"]) for name, item in figures["quantities"].items()}
+    chip, model = Chip("h200", quantities, figures["limits"]), ChipModel.from_quantities(quantities)
     rows = []
     for entry in json.loads(options.programs.read_text(encoding="utf-8")):
         program = program_from_json(entry["program"])
@@ -111,7 +108,7 @@ def compare_all(options: argparse.Namespace, scratch: Path) -> None:
             row = times.get((program.digest, case.label))
             if row is None:
                 continue
-            parts = [estimate(item, model) for item in counters_of(program, task, case, limits, folder)]
+            parts = [estimate(item, model) for item in counters_of(program, task, case, chip, folder)]
             rows.append({
                 "digest": program.digest, "workload": case.label, "measured_us": row["us"],
                 "estimated_us": sum(part.time_us for part in parts), "bound_by": parts[0].bound_by,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -107,7 +108,7 @@ def write_cuda_kernel(kernel: MlxKernel, grid: Extents, threadgroup: Extents) ->
     lines = [
         f"#define KX_MATRIX_LANES {int(uses_matrices)}",
         f"#define KX_LANES {'kx_whole' if all_arrive else 'kx_active'}",
-        _headers(uses_matrices),
+        _headers(_headers_for(kernel, uses_lanes, uses_matrices)),
         "namespace kx_metal {",
         '#line 1 "header"',
         header.text,
@@ -129,11 +130,27 @@ def write_cuda_kernel(kernel: MlxKernel, grid: Extents, threadgroup: Extents) ->
 
 
 @cache
-def _headers(with_matrices: bool) -> str:
-    names = ["types", "vectors", "math", "simd", "atomic", *(["matrix"] if with_matrices else [])]
-    return "\n".join(
-        f'#line 1 "kx_metal/{name}.cuh"\n{(_HEADERS / f"{name}.cuh").read_text(encoding="utf-8")}' for name in names
-    )
+def _headers(names: tuple[str, ...]) -> str:
+    """Our headers, packed: MLX hashes the whole text at every call, which took longer than a small launch."""
+    texts = []
+    for name in names:
+        text = re.sub(r"//[^\n]*", "", (_HEADERS / f"{name}.cuh").read_text(encoding="utf-8"))
+        text = re.sub(r"\s*\\\n\s*", " ", text)
+        lines = (re.sub(r"\s+", " ", line).strip() for line in text.splitlines())
+        texts.append("\n".join([f'#line 1 "kx_metal/{name}.cuh"', *(line for line in lines if line)]))
+    return "\n".join(texts)
+
+
+def _headers_for(kernel: MlxKernel, uses_lanes: bool, uses_matrices: bool) -> tuple[str, ...]:
+    text = kernel.header + kernel.source
+    names = ["types", "vectors", "math"]
+    if uses_lanes or uses_matrices or "barrier" in text or "atomic" in text:
+        names.append("simd")
+    if "atomic" in text:
+        names.append("atomic")
+    if uses_matrices:
+        names.append("matrix")
+    return tuple(names)
 
 
 def _launch_refusals(launch: _Launch, uses_lanes: bool, uses_matrices: bool) -> list[str]:
