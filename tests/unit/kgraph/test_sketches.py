@@ -27,8 +27,11 @@ from metalsim import (
     run,
     run_file,
 )
-from tests.unit.kgraph.sketch_trials import FILE_TRIALS, TRIALS
+from tests.unit.kgraph.sketch_trials import FILE_TRIALS
+from tests.unit.kgraph.sketch_trials import TRIALS as FIRST_TRIALS
+from tests.unit.kgraph.small_batch_trials import MOMENTS_AND_LOSSES, SMALL_BATCHES
 
+TRIALS = {**FIRST_TRIALS, **SMALL_BATCHES, **MOMENTS_AND_LOSSES}
 Compiled = CompiledKernel | CompiledFile | CompileFailure
 
 with tempfile.TemporaryDirectory() as _folder:
